@@ -29,6 +29,17 @@ VERSION ?= $(shell git describe --tags --always --dirty)
 image: ## Build the container image carillon:VERSION, with the version from git
 	docker build -f docker/Dockerfile --build-arg VERSION="$(VERSION)" -t "carillon:$(VERSION)" -t carillon:latest .
 
+# A release has its tag: make release VERSION=v1.2.3. Without VERSION it is a snapshot, named by git.
+TAGGED = $(if $(filter command environment,$(firstword $(origin VERSION))),-version=$(VERSION))
+
+.PHONY: release
+release: ## Make a release, or a snapshot, in dist: archives, packages, image, chart, components, checksums; needs no network
+	cd deploy/release && go run . $(TAGGED) $(if $(PUSH),-push=$(PUSH)) $(if $(PLATFORMS),-platforms=$(PLATFORMS))
+
+.PHONY: images
+images: ## Make the container image for Linux on two processors, as an archive in dist; needs no container engine
+	cd deploy/release && go run . -only=image $(TAGGED) $(if $(PUSH),-push=$(PUSH)) $(if $(PLATFORMS),-platforms=$(PLATFORMS))
+
 .PHONY: test
 test: ## Run every test; installs and starts the servers it needs by itself, on loopback
 	.ci/in-memory .ci/with-services .ci/test
@@ -48,6 +59,15 @@ test-unit: ## Run the tests that need only Go
 	go test ./...
 	cd client && go test ./...
 	cd client/contract && go test ./...
+
+# The store and the time of `make chaos`; SEED=0 takes a seed by the time.
+STORE ?= sqlite
+MINUTES ?= 2
+SEED ?= 0
+
+.PHONY: chaos
+chaos: ## Kill, stop and cut off replicas on a real store, and check the guarantees; STORE=sqlite|postgres|redis|mongodb, MINUTES, SEED
+	.ci/in-memory .ci/chaos $(STORE) $(MINUTES) $(SEED)
 
 .PHONY: bench
 bench: ## Measure speed and punctuality on all stores, in short; prints tables
@@ -116,4 +136,4 @@ sbom: build ## Write the list of the service's components, bin/carillon.cdx.json
 
 .PHONY: clean
 clean: ## Remove the built files
-	rm -rf bin
+	rm -rf bin dist

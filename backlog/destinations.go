@@ -23,6 +23,10 @@ type DestinationState struct {
 	// OpenSince is the time at which its circuit opened: since then only probes are sent. It is zero if the circuit is
 	// closed.
 	OpenSince time.Time
+	// PartsOpen is the number of its parts, such as paths, with an open circuit of their own, the first since
+	// PartOpenSince.
+	PartsOpen     int
+	PartOpenSince time.Time
 	// Duration is the approximate duration of a callback; zero if unknown.
 	Duration time.Duration
 }

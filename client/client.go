@@ -113,12 +113,16 @@ type request struct {
 	effect effect
 }
 
-// path joins segments, each of them encoded.
+// path joins segments, each of them encoded. Proxies take out dots that stand alone, even encoded ones, so the service
+// has another form for names of dots.
 func path(segments ...string) string {
 	var b strings.Builder
 	b.WriteString("/v1")
 	for _, s := range segments {
 		b.WriteByte('/')
+		if s == "." || s == ".." {
+			b.WriteString("$carillon:")
+		}
 		b.WriteString(url.PathEscape(s))
 	}
 	return b.String()

@@ -112,8 +112,8 @@ func (c *Client) Jobs(ctx context.Context, filter JobFilter) iter.Seq2[JobSummar
 	return pages[JobSummary](ctx, c, request{method: "GET", path: path("jobs"), query: q, about: true}, "items")
 }
 
-// Cancel cancels a job. If an earlier attempt may have done so, a job that is not there is no error. With [IfVersion] it
-// cancels nothing that was changed since that version was read.
+// Cancel cancels a job. If an earlier attempt may have done so, a job that is not there is no error. With [IfVersion],
+// nothing is cancelled that was changed since that version was read.
 func (c *Client) Cancel(ctx context.Context, key string, conditions ...Condition) (Cancelled, error) {
 	var out Cancelled
 	r := request{method: "DELETE", path: path("jobs", key), header: headers(conditions), about: true}

@@ -630,6 +630,17 @@ type Lateness struct {
 	P50    Duration `json:"p50,omitzero"`
 	P99    Duration `json:"p99,omitzero"`
 	Max    Duration `json:"max,omitzero"`
+	// Hours are the last 24 hours, the oldest first, and the present one last. Services of earlier versions have none.
+	Hours []LatenessHour `json:"hours,omitempty"`
+}
+
+// LatenessHour is the lateness of what was fired in one hour.
+type LatenessHour struct {
+	From  time.Time `json:"from"`
+	Count int       `json:"count"`
+	P50   Duration  `json:"p50,omitzero"`
+	P99   Duration  `json:"p99,omitzero"`
+	Max   Duration  `json:"max,omitzero"`
 }
 
 // Objective is a part of occurrences that is to be fired in time, and whether it is.
@@ -656,9 +667,11 @@ type ObjectiveWindow struct {
 // DestinationState is a destination that the replica which answers knows.
 type DestinationState struct {
 	Destination string `json:"destination"`
-	// State is "up" or "down".
+	// State is "up", "down", or "partly down" if only parts of it are down, such as paths of a host.
 	State string    `json:"state"`
 	Since time.Time `json:"since,omitzero"`
+	// PartsDown is the number of parts that are down, of one that is partly down.
+	PartsDown int `json:"partsDown,omitempty"`
 }
 
 // Session is who is asking, and what they may do.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/dispatcher"
+	"github.com/carillon-scheduler/carillon/status"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/replicas"
 )
@@ -67,6 +68,34 @@ func TestBeatsAroundClaims(t *testing.T) {
 		b.expectReplicas("while it stops", 1)
 		<-stopped
 		b.expectReplicas("when it has", 0)
+	})
+}
+
+// What a replica has counted in an hour is stored while it runs and when it stops.
+func TestHoursAreStored(t *testing.T) {
+	bubble(t, func(b *bench) {
+		expect := func(when string, want int) {
+			b.Helper()
+			hours, err := replicas.Hours(b.Context(), b.store, b.start.Add(-time.Hour), time.Now())
+			fired := 0
+			for _, h := range hours {
+				counts, ok := status.DecodeHour(h.From, h.Tells)
+				if fired += counts.Fired(); !ok {
+					b.Errorf("%s: %q is stored", when, h.Tells)
+				}
+			}
+			if err != nil || fired != want {
+				b.Errorf("%s: %d were fired in all hours, want %d, %v", when, fired, want, err)
+			}
+		}
+		_, stop := b.replica(func(c *dispatcher.Config) { c.Status, _ = status.NewWatch(nil, time.Now, nil) })
+		b.submit("k", nil, time.Second, 2*time.Second, 33*time.Second)
+		time.Sleep(15 * time.Second)
+		expect("while it runs", 2)
+		time.Sleep(20 * time.Second)
+		expect("before the next beat", 2)
+		stop()
+		expect("when it has stopped", 3)
 	})
 }
 

@@ -158,19 +158,31 @@ func (d *Dispatcher) beat(ctx context.Context) {
 		tells = d.cfg.Tells()
 	}
 	d.noteBeat(ctx, storeTimeout, func(ctx context.Context) error {
-		err := replicas.Beat(ctx, d.cfg.Store, d.replica, tells, now, now.Add(beatFor))
+		hours, stored := d.hours()
+		err := replicas.Beat(ctx, d.cfg.Store, d.replica, tells, now, now.Add(beatFor), hours...)
 		if err == nil {
 			d.beaten.Store(&begun)
+			stored()
 		}
 		return err
 	})
+}
+
+// hours returns what is to be told of the last hours. Stored notes that it was stored.
+func (d *Dispatcher) hours() (all []replicas.Hour, stored func()) {
+	hours := d.cfg.Status.Unstored()
+	for _, h := range hours {
+		all = append(all, replicas.Hour{From: h.From, Tells: h.Encode()})
+	}
+	return all, func() { d.cfg.Status.Stored(hours) }
 }
 
 // lastBeat records that this replica has stopped. It gives up soon, so that a store that is down does not delay the end
 // for long.
 func (d *Dispatcher) lastBeat(ctx context.Context) {
 	d.noteBeat(ctx, beatInterval/5, func(ctx context.Context) error {
-		return replicas.Stop(ctx, d.cfg.Store, d.replica, d.now().Truncate(time.Millisecond))
+		hours, _ := d.hours()
+		return replicas.Stop(ctx, d.cfg.Store, d.replica, d.now().Truncate(time.Millisecond), hours...)
 	})
 }
 

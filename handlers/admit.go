@@ -115,7 +115,7 @@ func (a *api) identify(c *gin.Context) (*caller, error) {
 	if err := refuseLookalikes(c.Request.Header); err != nil {
 		return nil, err
 	}
-	if from := insideOf(c.Request.Context()); from != nil {
+	if from := InsideOf(c.Request.Context()); from != nil {
 		return &caller{Principal: from.Principal}, nil
 	}
 	if a.Auth == nil {
@@ -277,7 +277,7 @@ func refuseOtherSites(r *http.Request) error {
 // the request.
 func (a *api) readmit(ctx context.Context) error {
 	w := callerOf(ctx)
-	if a.Auth == nil || w == nil || insideOf(ctx) != nil {
+	if a.Auth == nil || w == nil || InsideOf(ctx) != nil {
 		return nil
 	}
 	_, err := a.Auth.Authenticate(ctx, w.token, a.Now())

@@ -27,7 +27,7 @@ func KeepConn(ctx context.Context, conn net.Conn) context.Context {
 
 // arrival returns the time at which the last part read of a request arrived at this machine; now if that is unknown.
 func arrival(r *http.Request) time.Time {
-	if from := insideOf(r.Context()); from != nil {
+	if from := InsideOf(r.Context()); from != nil {
 		return from.Asked
 	}
 	now := time.Now()

@@ -199,8 +199,8 @@ func (a *api) read(ctx context.Context, t *attempt) (event, error) {
 	switch {
 	case present.Gone(a.now()) && (t.condition.Always() || t.condition.Absent):
 		return expired, nil
-	case t.origin.stored(&present.Job, &t.job) && same(&present.Job, &t.job):
-		return sameTimes, nil // it has met its condition before
+	case t.origin.stored(&present.Job, &t.job):
+		return sameTimes, nil // else a repetition would shift a delay or fail its own condition
 	case !t.condition.Holds(present.Version):
 		return failed, store.ErrPrecondition
 	case t.keepsTimes():
@@ -214,12 +214,8 @@ func (a *api) read(ctx context.Context, t *attempt) (event, error) {
 
 // keepsTimes reports whether the job that was read has the submitted schedule, spread and priority, and so continues.
 // Otherwise a service that submits its jobs at each start would shift the grid of "@every" each time. With another
-// priority, the pending occurrences would wait in the wrong lane. The same holds for a submission that may be a
-// repetition, whatever its schedule: otherwise a broker that delivers it twice would shift a delay, or fire it again.
+// priority, the pending occurrences would wait in the wrong lane.
 func (t *attempt) keepsTimes() bool {
-	if t.origin.stored(&t.present.Job, &t.job) {
-		return true
-	}
 	return t.present.Live() && t.job.Schedule.Recurs() && t.job.SameTimes(&t.present.Job)
 }
 

@@ -63,7 +63,7 @@ func (a *api) postBatch(c *gin.Context) error {
 // goroutine reads the body.
 func (a *api) runBatch(c *gin.Context, items itemReader, results *resultWriter, body *batchBody) bool {
 	ctx, cancel := context.WithCancel(c.Request.Context())
-	common, chunks := itemCommon{who(c), traceOf(c.Request), insideOf(ctx)}, make(chan chunk, 1)
+	common, chunks := itemCommon{who(c), traceOf(c.Request), InsideOf(ctx)}, make(chan chunk, 1)
 	var running sync.WaitGroup
 	flow := a.Limiter.Flow(common.by.key(), common.by.tenant)
 	running.Go(func() { a.readItems(ctx, common, slowed(ctx, items, flow, a.MaxBody), chunks) })
@@ -94,7 +94,7 @@ func (a *api) runBatch(c *gin.Context, items itemReader, results *resultWriter, 
 			if failed++; !a.putChunk(ctx, c, latest(arrival(c.Request), ended), chunk.items, before, results) {
 				failed = 0
 			}
-			if insideOf(ctx) == nil { // else all had arrived before the request was made
+			if InsideOf(ctx) == nil { // else all had arrived before the request was made
 				ended = time.Now()
 			}
 			if failed == maxFailedChunks {
@@ -315,7 +315,7 @@ func (a *api) putChunk(
 			outcomes = outcomes[1:]
 			down = down && errors.Is(o.err, store.ErrUnavailable)
 			if o.err == nil {
-				if insideOf(ctx) != nil {
+				if InsideOf(ctx) != nil {
 					before[it.job.Name] = o.version
 				}
 				results.add(success(it.index, o))

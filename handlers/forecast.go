@@ -230,14 +230,14 @@ func (a *api) forecast(
 }
 
 // drainRate returns the occurrences per second that all replicas fire. What they have fired lately is what they can
-// fire only if more was due.
+// fire only if more was due, of those tenants that are not paused.
 func (a *api) drainRate(now *backlog.Backlog, assume *whatIf, replicas int) *rateView {
 	const seconds = 5 // of a backlog at the present rate
 	lately := a.Rate()
 	switch {
 	case assume.perSecond > 0:
 		return &rateView{assume.perSecond, rateGiven}
-	case lately >= assumedRate || lately > 0 && float64(now.Due) > seconds*lately*float64(*now.Replicas):
+	case lately >= assumedRate || lately > 0 && now.DrainSeconds > seconds:
 		return &rateView{lately * float64(replicas), rateFired}
 	default:
 		return &rateView{assumedRate * float64(replicas), rateAssumed}

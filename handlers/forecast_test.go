@@ -55,7 +55,7 @@ func TestForecast(t *testing.T) {
 	a.call("PUT", "/v1/tenants/off", `{"paused":true}`).want(200)
 
 	got := decode[forecastOf](a.call("GET", "/v1/forecast?to=2030-01-01T14:00:00Z", "").want(200))
-	if got.From != "2030-01-01T12:00:00.000Z" || got.To != "2030-01-01T14:00:00.000Z" || got.Step != "1h0m0s" || len(got.Steps) != 2 {
+	if got.From != "2030-01-01T12:00:00.000Z" || got.To != "2030-01-01T14:00:00.000Z" || got.Step != "1h" || len(got.Steps) != 2 {
 		t.Fatalf("%+v", got)
 	}
 	// The crontab's instant at noon is not after its submission.
@@ -85,6 +85,23 @@ func TestForecast(t *testing.T) {
 	a.advance(time.Minute)
 	if got := decode[forecastOf](a.call("GET", "/v1/forecast?step=3m", "").want(200)); got.Total != 2 || len(got.Steps) != 24*20 {
 		t.Errorf("after a change: %d in %d steps", got.Total, len(got.Steps))
+	}
+}
+
+// The rate at which replicas have fired lately is what they can fire only while something waits for them. What waits
+// for a paused tenant does not.
+func TestForecastRate(t *testing.T) {
+	a := newAPI(t, byData, func(c *handlers.Config) { c.Rate = func() float64 { return 1 } })
+	for i := range 20 {
+		a.call("POST", "/v1/jobs", body(fmt.Sprint(i), time.Second), "Carillon-Tenant: off").want(201)
+	}
+	a.advance(time.Minute)
+	for _, c := range []struct{ paused, source string }{{"false", "fired lately"}, {"true", "assumed"}} {
+		a.call("PUT", "/v1/tenants/off", `{"paused":`+c.paused+`}`).want(200)
+		a.advance(time.Minute)
+		if got := decode[forecastOf](a.call("GET", "/v1/forecast", "").want(200)); got.Rate.Source != c.source {
+			t.Errorf("paused: %s: %+v", c.paused, got.Rate)
+		}
 	}
 }
 

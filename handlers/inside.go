@@ -38,8 +38,8 @@ func FromInside(ctx context.Context, from *Inside) context.Context {
 	return context.WithValue(ctx, insideKey{}, from)
 }
 
-// insideOf returns the origin of a request from inside this process; nil for any other.
-func insideOf(ctx context.Context) *Inside {
+// InsideOf returns the origin of a request from inside this process; nil for any other.
+func InsideOf(ctx context.Context) *Inside {
 	from, _ := ctx.Value(insideKey{}).(*Inside)
 	return from
 }
@@ -54,5 +54,6 @@ func (i *Inside) item(index int) (origin InsideItem) {
 
 // stored reports whether a submission may be the one that has made a job what it is.
 func (i *InsideItem) stored(present *job.Job, submitted *job.Job) bool {
-	return i.Repeated && (i.Published.IsZero() || !present.UpdatedAt.Before(i.Published)) && submitted.SameTimes(present)
+	return i.Repeated && (i.Published.IsZero() || !present.UpdatedAt.Before(i.Published)) &&
+		submitted.SameTimes(present) && same(present, submitted)
 }

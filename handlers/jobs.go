@@ -144,8 +144,8 @@ func (w wanted) has(j store.JobStatus) bool {
 	return (w.state == "" || statusState(j) == w.state) && (w.kind == "" || j.Schedule.Kind() == w.kind)
 }
 
-// findJobs reads up to limit of the wanted jobs. Last is the last key that was read if others may follow, else empty. The
-// service's own jobs are left out unless the prefix asks for them.
+// findJobs reads up to limit of the wanted jobs. Last is the last key that was read if others may follow, else empty.
+// The service's own jobs are left out unless the prefix asks for them.
 func (a *api) findJobs(
 	ctx context.Context, filter store.JobFilter, limit int, w wanted,
 ) (found []store.JobStatus, last string, err error) {

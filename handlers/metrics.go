@@ -43,7 +43,7 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 // measure measures a request, also one that panics. It must be the first handler.
 func (a *api) measure(c *gin.Context) {
 	m := a.metrics
-	if m == nil || insideOf(c.Request.Context()) != nil {
+	if m == nil || InsideOf(c.Request.Context()) != nil {
 		return
 	}
 	start := time.Now() // durations go by the machine's clock, not the API's

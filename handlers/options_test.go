@@ -44,7 +44,7 @@ func draftSettings(t *testing.T) (all []setting) {
 		"key":         {value: "a", request: body("a", time.Hour)},
 		"type":        {value: "sequence", request: sequence("a", []any{fire()}, "type", "sequence"), hidden: true},
 		"schedules":   {value: []any{at(time.Hour)}, request: body("a", time.Hour)},
-		"delay":       {value: "1h30m0s", request: with(body("a"), "schedules", nil, "delay", "90m")},
+		"delay":       {value: "1h30m", request: with(body("a"), "schedules", nil, "delay", "90m")},
 		"crontab":     {value: every, request: recurring("a", every)},
 		"steps":       {value: []any{fire()}, request: sequence("a", []any{fire()})},
 		"subscribers": {value: []any{"x"}, request: sequence("a", []any{fire()}, "subscribers", []any{"x"})},

@@ -37,7 +37,7 @@ func TestPatchOfWhatIsNoScheduleKeepsTheInstants(t *testing.T) {
 		for patch, check := range map[string]func(definition) bool{
 			`{"callback":{"data":{"payload":2}}}`: func(d definition) bool { return string(d.data) == `{"payload":2}` },
 			`{"callback":{"type":"rabbitmq"}}`:    func(d definition) bool { return d.Callback.Type == "rabbitmq" },
-			`{"deadline":"3h"}`:                   func(d definition) bool { return d.Deadline == "3h0m0s" },
+			`{"deadline":"3h"}`:                   func(d definition) bool { return d.Deadline == "3h" },
 			`{"deadline":null}`:                   func(d definition) bool { return d.Deadline == "" },
 			`{"retry":{"maxAttempts":7}}`:         func(d definition) bool { return d.Retry.MaxAttempts == 7 },
 		} {
@@ -145,7 +145,7 @@ func TestPatchOfTheScheduleReplaces(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 			d := a.definition("a")
-			if d.Version != got.Version || d.Pending != test.occurrences || d.Deadline != "168h0m0s" || d.CreatedAt != at(0) {
+			if d.Version != got.Version || d.Pending != test.occurrences || d.Deadline != "7d" || d.CreatedAt != at(0) {
 				t.Errorf("read %+v", d)
 			}
 			if want, err := time.Parse(time.RFC3339, test.next); err != nil || !slices.ContainsFunc(a.takeWakes(), want.Equal) {

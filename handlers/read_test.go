@@ -22,7 +22,7 @@ func TestGetShowsTheDefinition(t *testing.T) {
 	if want := []string{at(-time.Hour), "2030-01-01T13:00:00.001Z"}; !slices.Equal(got.Schedules, want) {
 		t.Errorf("schedules %v, want %v: ascending, rounded up, without duplicates", got.Schedules, want)
 	}
-	if r := got.Retry; r.MaxAttempts != 3 || r.Initial != "24h0m0s" || r.Factor != 2 || r.Max != "24h0m0s" {
+	if r := got.Retry; r.MaxAttempts != 3 || r.Initial != "24h" || r.Factor != 2 || r.Max != "24h" {
 		t.Errorf("retry %+v", r)
 	}
 	if got.State != "scheduled" || got.Pending != 2 || got.Callback.Type != "http" || got.CreatedAt != at(0) {

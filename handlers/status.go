@@ -24,6 +24,8 @@ type Replica struct {
 	Tell func() status.Heartbeat
 	// List returns all replicas that may be claiming. Nil means that there is no other.
 	List func(ctx context.Context, now time.Time) ([]replicas.Replica, error)
+	// Hours returns the lateness of all replicas, hour by hour. Nil means that it is unknown.
+	Hours func(ctx context.Context, now time.Time) ([]status.Hour, error)
 }
 
 // statusView is the state of the service as it is answered. Of some tenants it has only the objectives.
@@ -50,10 +52,23 @@ type replicaView struct {
 
 // latenessView is how late all replicas have fired lately. Without firings it has no durations.
 type latenessView struct {
-	Window job.Duration  `json:"window"`
-	P50    *job.Duration `json:"p50,omitzero"`
-	P99    *job.Duration `json:"p99,omitzero"`
-	Max    *job.Duration `json:"max,omitzero"`
+	Window job.Duration `json:"window"`
+	quantiles
+	Hours []hourView `json:"hours,omitempty"`
+}
+
+// hourView is how late all replicas have fired in an hour.
+type hourView struct {
+	From  string `json:"from"`
+	Count int    `json:"count"`
+	quantiles
+}
+
+// quantiles are those of a lateness. Without firings there are none.
+type quantiles struct {
+	P50 *job.Duration `json:"p50,omitzero"`
+	P99 *job.Duration `json:"p99,omitzero"`
+	Max *job.Duration `json:"max,omitzero"`
 }
 
 type objectiveView struct {
@@ -76,12 +91,14 @@ type statusDestination struct {
 	Destination string `json:"destination"`
 	State       string `json:"state"`
 	Since       string `json:"since,omitzero"`
+	PartsDown   int    `json:"partsDown,omitzero"`
 }
 
-// The states of a destination.
+// The states of a destination, in the order in which they are listed.
 const (
-	destinationUp   = "up"
-	destinationDown = "down"
+	destinationDown   = "down"
+	destinationPartly = "partly down" // a part of it is down
+	destinationUp     = "up"
 )
 
 // mostDestinations bounds the destinations of a status.
@@ -116,7 +133,11 @@ func (a *api) getStatus(c *gin.Context) error {
 		return writeJSON(c, http.StatusOK, view)
 	}
 	uptime := job.Duration(max(0, now.Sub(beats[0].Since).Truncate(time.Second)))
-	view.Uptime, view.FiredPerSecond, view.Lateness = &uptime, &rate, latenessOf(&counts)
+	view.Uptime, view.FiredPerSecond = &uptime, &rate
+	view.Lateness = &latenessView{Window: job.Duration(status.LatenessWindow), quantiles: quantilesOf(&counts)}
+	if view.Lateness.Hours, err = a.latenessByHour(ctx, now); err != nil {
+		return err
+	}
 	view.Replicas, view.Destinations = all, a.statusDestinations()
 	view.Warnings = append([]string{}, a.Warnings(ctx)...)
 	return writeJSON(c, http.StatusOK, view)
@@ -154,15 +175,26 @@ func (a *api) heartbeats(ctx context.Context, now time.Time) (all []replicaView,
 	return all, tell, nil
 }
 
-func latenessOf(counts *status.Counts) *latenessView {
-	v := latenessView{Window: job.Duration(status.LatenessWindow)}
+// latenessByHour tells the lateness of the last hours.
+func (a *api) latenessByHour(ctx context.Context, now time.Time) (all []hourView, err error) {
+	if a.Replica.Hours == nil {
+		return nil, nil
+	}
+	hours, err := a.Replica.Hours(ctx, now)
+	for i := range hours {
+		h := &hours[i]
+		all = append(all, hourView{job.FormatTime(h.From), h.Fired(), quantilesOf(&h.Counts)})
+	}
+	return all, err
+}
+
+func quantilesOf(counts *status.Counts) (q quantiles) {
 	p50, ok := counts.Quantile(.5)
 	if !ok {
-		return &v
+		return q
 	}
 	p99, _ := counts.Quantile(.99)
-	v.P50, v.P99, v.Max = (*job.Duration)(&p50), (*job.Duration)(&p99), (*job.Duration)(&counts.Max)
-	return &v
+	return quantiles{(*job.Duration)(&p50), (*job.Duration)(&p99), (*job.Duration)(&counts.Max)}
 }
 
 func objectiveOf(met *status.Met) objectiveView {
@@ -190,8 +222,11 @@ func (a *api) statusDestinations() []statusDestination {
 			continue // the service itself
 		}
 		v := statusDestination{Destination: d.Name, State: destinationUp}
-		if !d.OpenSince.IsZero() {
+		switch {
+		case !d.OpenSince.IsZero():
 			v.State, v.Since = destinationDown, job.FormatTime(d.OpenSince)
+		case d.PartsOpen > 0:
+			v.State, v.Since, v.PartsDown = destinationPartly, job.FormatTime(d.PartOpenSince), d.PartsOpen
 		}
 		all = append(all, v)
 	}

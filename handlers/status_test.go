@@ -3,6 +3,7 @@ package handlers_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -21,7 +22,13 @@ type serviceStatus struct {
 		ID, Version, Since, Seen string
 		Ready                    *bool
 	}
-	Lateness       *struct{ Window, P50, P99, Max string }
+	Lateness *struct {
+		Window, P50, P99, Max string
+		Hours                 []struct {
+			From, P50, P99, Max string
+			Count               int
+		}
+	}
 	FiredPerSecond *float64
 	Objectives     []struct {
 		Tenant, Within   string
@@ -32,8 +39,11 @@ type serviceStatus struct {
 			Fired, Late int
 		}
 	}
-	Destinations []struct{ Destination, State, Since string }
-	Warnings     []string
+	Destinations []struct {
+		Destination, State, Since string
+		PartsDown                 int
+	}
+	Warnings []string
 }
 
 // The status adds up what all replicas tell, and tells a key for some tenants of their objectives only.
@@ -63,21 +73,33 @@ func TestStatus(t *testing.T) {
 					{ID: "old", Seen: start.Add(-time.Second)},
 				}, failing
 			},
+			Hours: (&status.Day{Own: watches[0], Others: func(context.Context, time.Time, time.Time) ([]status.Hour, error) {
+				return watches[1].Hours(), nil
+			}}).Hours,
 		}
 		c.Warnings = func(context.Context) []string { return []string{"a warning"} }
 		c.Destinations = func() []handlers.DestinationState {
-			return []handlers.DestinationState{{Name: "http a"}, {Name: "http b", OpenSince: start.Add(-time.Minute)}}
+			return []handlers.DestinationState{
+				{Name: "carillon-watch check-ins"}, {Name: "http a"}, {Name: "http b", OpenSince: start.Add(-time.Minute)},
+				{Name: "http c", PartsOpen: 2, PartOpenSince: start.Add(-time.Hour)},
+			}
 		}
 	})
 	got := decode[serviceStatus](a.call("GET", "/v1/status", "", a.key(access.Viewer, "", "*")).want(200))
 	if len(got.Replicas) != 3 || got.Replicas[0].ID != "b" || !*got.Replicas[0].Ready || *got.Replicas[1].Ready || got.Replicas[2].Ready != nil {
 		t.Errorf("the replicas are %+v", got.Replicas)
 	}
-	if got.Uptime != "1h0m0s" || *got.FiredPerSecond != 20 || len(got.Warnings) != 1 || got.Destinations[0].Destination != "http b" || got.Destinations[0].State != "down" {
+	if got.Uptime != "1h" || *got.FiredPerSecond != 20 || len(got.Warnings) != 1 {
 		t.Errorf("it is %+v", got)
 	}
-	if l := got.Lateness; l.P50 != "1ms" || l.P99 != "2s" || l.Max != "2s" || l.Window != "5m0s" {
+	if want := "[{http b down 2030-01-01T11:59:00.000Z 0} {http c partly down 2030-01-01T11:00:00.000Z 2} {http a up  0}]"; fmt.Sprint(got.Destinations) != want {
+		t.Errorf("the destinations are %v, want %s", got.Destinations, want)
+	}
+	if l := got.Lateness; l.P50 != "1ms" || l.P99 != "2s" || l.Max != "2s" || l.Window != "5m" {
 		t.Errorf("the lateness is %+v", l)
+	}
+	if h := got.Lateness.Hours; len(h) != 24 || fmt.Sprint(h[0], h[23]) != "{2029-12-31T13:00:00.000Z    0} {2030-01-01T12:00:00.000Z 1ms 2s 2s 100}" {
+		t.Errorf("hour by hour it is %+v", h)
 	}
 	if o := got.Objectives; len(o) != 3 || *o[0].Met != .5 || o[0].BurnRate < 4.99 || o[0].BurnRate > 5.01 || o[0].Windows[0].Fired != 100 || o[2].Met != nil {
 		t.Errorf("the objectives are %+v", o)

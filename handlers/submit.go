@@ -59,7 +59,7 @@ func (a *api) put(c *gin.Context, key string) error {
 	defer cancel()
 	s.condition, s.newer = condition, newer
 	s.job.Options.Trace = traceOf(c.Request)
-	s.origin = insideOf(ctx).item(0)
+	s.origin = InsideOf(ctx).item(0)
 	o := a.submit(ctx, []*submission{s})[0]
 	if o.err != nil {
 		return o.err

@@ -45,15 +45,9 @@ func ParsePolicy(s string) (Policy, error) {
 
 // String is the text of the policy, which ParsePolicy reads.
 func (p Policy) String() string {
-	const day = 24 * time.Hour
-	text := p.Keep.String()
-	switch {
-	case p.Keep == 0:
+	text := job.Duration(p.Keep).String()
+	if p.Keep == 0 {
 		text = "0"
-	case p.Keep > day && p.Keep%day == 0:
-		text = fmt.Sprintf("%dd", p.Keep/day)
-	case p.Keep%time.Hour == 0:
-		text = fmt.Sprintf("%dh", p.Keep/time.Hour)
 	}
 	if p.Failures {
 		return onlyFailures + ":" + text

@@ -150,7 +150,7 @@ func (d *Door) Apply(ctx context.Context, hold func(context.Context) error, mess
 			for i := len(answers); i < len(requests); i++ { // they may have been stored all the same
 				requests[i].repeat()
 			}
-			if err := sleep(ctx, max(wait.after, pause/2+rand.N(pause/2))); err != nil {
+			if err := Sleep(ctx, max(wait.after, pause/2+rand.N(pause/2))); err != nil {
 				return answers, err
 			}
 			pause = min(2*pause, lastPause)
@@ -384,8 +384,8 @@ func (r *response) problem() *Problem {
 	return &p
 }
 
-// sleep waits, or returns the error of ctx.
-func sleep(ctx context.Context, d time.Duration) error {
+// Sleep waits, or returns the error of ctx.
+func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -424,7 +424,7 @@ func (d *Door) Again(ctx context.Context, serve func(context.Context) error) {
 			d.Logger.Warn("submissions wait in the broker", "source", d.Source, "error", err)
 		}
 		d.Consuming(err)
-		_ = sleep(ctx, pause/2+rand.N(pause/2)) // the loop ends with ctx
+		_ = Sleep(ctx, pause/2+rand.N(pause/2)) // the loop ends with ctx
 		pause = min(2*pause, longest)
 	}
 	d.Consuming(errors.New("stopped"))

@@ -440,18 +440,34 @@ func TestNotHeld(t *testing.T) {
 	}
 }
 
-// TestLateWriter: messages that this process held before another one changed their job change nothing.
-func TestLateWriter(t *testing.T) {
-	theirs := &clock.Clock{}
-	known := func(c *handlers.Config) {
-		watched := theirs.Watch(c.Store.(store.Store))
-		if _, err := watched.Now(t.Context()); err != nil {
+// known gives an API a reading of its store's clock, without which it can't tell later versions from earlier ones.
+func known(t *testing.T) func(*handlers.Config) {
+	return func(c *handlers.Config) {
+		theirs := &clock.Clock{}
+		if _, err := theirs.Watch(c.Store.(store.Store)).Now(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		c.Clock, c.Now = theirs, time.Now
 	}
-	d := newDesk(t, known)
-	other := newDesk(t, known, func(c *handlers.Config) { c.Store, c.Inspector, c.Records = d.store, d.store, d.store })
+}
+
+// TestFarApart: a later message of a group replaces the job of an earlier one, however many are between them.
+func TestFarApart(t *testing.T) {
+	d := newDesk(t, known(t))
+	messages := []intake.Message{message("k", "1h")}
+	for i := range 2500 {
+		messages = append(messages, message(fmt.Sprint(i), "1h"))
+	}
+	d.applied(append(messages, message("k", "2h"))...)
+	if j, _ := d.job("k"); time.Duration(*j.Schedule.Delay) != 2*time.Hour {
+		t.Errorf("the earlier message won: the delay is %v", *j.Schedule.Delay)
+	}
+}
+
+// TestLateWriter: messages that this process held before another one changed their job change nothing.
+func TestLateWriter(t *testing.T) {
+	d := newDesk(t, known(t))
+	other := newDesk(t, known(t), func(c *handlers.Config) { c.Store, c.Inspector, c.Records = d.store, d.store, d.store })
 	slow := func(context.Context) error { // this process is stopped for a while after it took the time
 		time.Sleep(100 * time.Millisecond)
 		other.applied(message("k", "2h"))

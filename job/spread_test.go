@@ -239,7 +239,7 @@ func TestSpreadRefused(t *testing.T) {
 		{`"delay":"1s","spread":"0s"`, "/spread: must be a duration from 1ms to 24h"},
 		{`"delay":"1s","spread":"25h"`, "/spread: must be a duration from 1ms to 24h"},
 		{`"delay":"1s","spread":5`, "/spread"},
-		{`"delay":"1s","spread":"10m","deadline":"10m"`, "/deadline: must be longer than spread, which is 10m0s"},
+		{`"delay":"1s","spread":"10m","deadline":"10m"`, "/deadline: must be longer than spread, which is 10m"},
 	} {
 		if err := refusal(body(test.members)); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %s", test.members, err, test.want)

@@ -162,8 +162,21 @@ func parsePart(value, unit string) (time.Duration, error) {
 	}
 }
 
-// String writes the duration so that [ParseDuration] reads it back.
-func (d Duration) String() string { return time.Duration(d).String() }
+// String writes the duration as people do, so that [ParseDuration] reads it back: 6h and not 6h0m0s, and whole days of
+// more than one as 30d.
+func (d Duration) String() string {
+	const day = Duration(24 * time.Hour)
+	if d > day && d%day == 0 {
+		return strconv.FormatInt(int64(d/day), 10) + "d"
+	}
+	text := time.Duration(d).String()
+	for _, nothing := range []string{"m0s", "h0m"} { // without the zeros
+		if strings.HasSuffix(text, nothing) {
+			text = text[:len(text)-2]
+		}
+	}
+	return text
+}
 
 // MarshalText writes the duration so that [ParseDuration] reads it back.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }

@@ -59,6 +59,19 @@ func TestParseInstant(t *testing.T) {
 	}
 }
 
+// Durations are written as people write them.
+func TestDurationText(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s", 6 * time.Hour: "6h", 90 * time.Minute: "1h30m", 5 * time.Minute: "5m", time.Hour + time.Second: "1h0m1s",
+		24 * time.Hour: "24h", 36 * time.Hour: "36h", 30 * 24 * time.Hour: "30d", 7500 * time.Microsecond: "7.5ms",
+		10 * time.Second: "10s", 49 * time.Hour: "49h",
+	} {
+		if got := job.Duration(d).String(); got != want {
+			t.Errorf("%s is written %q, want %q", d, got, want)
+		}
+	}
+}
+
 func TestParseDuration(t *testing.T) {
 	day := 24 * time.Hour
 	tests := map[string]time.Duration{ // -1 if it is refused

@@ -16,8 +16,10 @@ type Heartbeat struct {
 }
 
 // Encode returns the heartbeat as it is stored.
-func (h Heartbeat) Encode() []byte {
-	b, err := json.Marshal(h)
+func (h Heartbeat) Encode() []byte { return encode(h) }
+
+func encode(v any) []byte {
+	b, err := json.Marshal(v)
 	if err != nil {
 		return []byte{} // there is no value that can't be encoded
 	}

@@ -52,11 +52,5 @@ func ParseObjective(text string) (o Objective, err error) {
 
 // String returns the objective without its tenant, as it is written: "99.9%<1s".
 func (o Objective) String() string {
-	within := o.Within.String()
-	for _, nothing := range []string{"m0s", "h0m"} { // 1h0m0s is 1h
-		if strings.HasSuffix(within, nothing) {
-			within = within[:len(within)-2]
-		}
-	}
-	return strconv.FormatFloat(o.Target*100, 'g', 9, 64) + "%<" + within
+	return strconv.FormatFloat(o.Target*100, 'g', 9, 64) + "%<" + job.Duration(o.Within).String()
 }

@@ -1,6 +1,8 @@
 package status_test
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -162,5 +164,75 @@ func TestLateness(t *testing.T) {
 	nothing.Missed(job.Name{Tenant: "a", Key: "k"}, 1)
 	if got := nothing.Counts(); got.Max != 0 || len(got.Objectives) != 0 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// The lateness of a day is told hour by hour: of this replica as it is now, of others as they have stored it.
+func TestDay(t *testing.T) {
+	start := time.Date(2030, 1, 1, 0, 30, 0, 0, time.UTC)
+	c := &clock{start}
+	fire := func(w *status.Watch, late time.Duration) { w.Fired(job.Name{Tenant: "a", Key: "k"}, late) }
+	own, _ := status.NewWatch(nil, c.Now, nil)
+	other, _ := status.NewWatch(nil, c.Now, nil)
+	fire(own, 4*time.Millisecond)
+	fire(other, time.Minute)
+	stored := func() (all []status.Hour) {
+		for _, h := range other.Unstored() {
+			again, ok := status.DecodeHour(h.From, h.Encode())
+			if !ok {
+				t.Fatal("an hour can't be read")
+			}
+			all = append(all, again)
+		}
+		return all
+	}
+	reads := 0
+	var failing error
+	day := status.Day{Own: own, Others: func(_ context.Context, since, now time.Time) ([]status.Hour, error) {
+		if reads++; !since.Equal(c.now.Truncate(time.Hour).Add(-23*time.Hour)) || !now.Equal(c.now) {
+			t.Errorf("at %s, hours since %s are read", now, since)
+		}
+		return stored(), failing
+	}}
+	expect := func(when string, ago, fired int, most time.Duration) {
+		t.Helper()
+		hours, err := day.Hours(t.Context(), c.now)
+		if err != nil || len(hours) != status.DayHours {
+			t.Fatalf("%s: %d hours, %v", when, len(hours), err)
+		}
+		for i := range hours {
+			h := &hours[status.DayHours-1-i]
+			if !h.From.Equal(c.now.Truncate(time.Hour).Add(-time.Duration(i) * time.Hour)) {
+				t.Errorf("%s: an hour begins at %s", when, h.From)
+			}
+			if i == ago && (h.Fired() != fired || h.Max != most) || i > ago && h.Fired() != 0 {
+				t.Errorf("%s: %d hours ago, %d were fired, at most %s late; want %d, %s", when, i, h.Fired(), h.Max, fired, most)
+			}
+		}
+	}
+	expect("at once", 0, 2, time.Minute)
+	fire(own, 2*time.Minute)
+	fire(other, 2*time.Minute)
+	expect("before the others are read again", 0, 3, 2*time.Minute)
+	c.now = start.Add(3 * time.Hour)
+	fire(own, time.Second)
+	expect("three hours later", 3, 4, 2*time.Minute)
+	if n := len(own.Unstored()); n != 2 || reads != 2 {
+		t.Errorf("%d hours are to be stored, after %d readings", n, reads)
+	}
+	all := own.Unstored()
+	fire(own, time.Second) // after it was told what to store
+	own.Stored(all)
+	if left := own.Unstored(); len(left) != 1 || left[0].Fired() != 2 {
+		t.Errorf("%+v is to be stored", left)
+	}
+	c.now = start.Add(24 * time.Hour)
+	expect("a day later", 21, 2, time.Second)
+	c.now, failing = start.Add(25*time.Hour), errors.New("away")
+	if _, err := day.Hours(t.Context(), c.now); !errors.Is(err, failing) {
+		t.Errorf("while the others can't be read: %v", err)
+	}
+	if _, ok := status.DecodeHour(start, []byte("x")); ok {
+		t.Error("nonsense is an hour")
 	}
 }

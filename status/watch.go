@@ -15,7 +15,8 @@ import (
 type Watch struct {
 	now        func() time.Time
 	lock       sync.Mutex
-	lateness   [latenessSlots]latenessSlot
+	lateness   [latenessSlots]slot
+	hours      [hoursKept]hourSlot
 	objectives []*watched
 }
 
@@ -46,11 +47,21 @@ const (
 	latenessStep  = 10 * time.Second
 )
 
-// latenessSlot has the counts of ten seconds.
-type latenessSlot struct {
-	number int64
+// slot has the counts of one of many equal times, such as ten seconds.
+type slot struct {
+	number int64 // of the time since the Unix epoch
 	counts [len(bounds) + 1]int
 	max    time.Duration
+}
+
+// count counts an occurrence that was so late, in the time of a number.
+func (s *slot) count(number int64, late time.Duration) {
+	if s.number != number {
+		*s = slot{number: number}
+	}
+	bucket, _ := slices.BinarySearch(bounds[:], late)
+	s.counts[bucket]++
+	s.max = max(s.max, late)
 }
 
 // bounds are the upper bounds of the counted lateness.
@@ -104,13 +115,8 @@ func (w *Watch) Fired(of job.Name, late time.Duration) {
 	defer w.lock.Unlock()
 	now := w.now()
 	number := now.UnixMilli() / latenessStep.Milliseconds()
-	s := &w.lateness[number%int64(len(w.lateness))]
-	if s.number != number {
-		*s = latenessSlot{number: number}
-	}
-	bucket, _ := slices.BinarySearch(bounds[:], late)
-	s.counts[bucket]++
-	s.max = max(s.max, late)
+	w.lateness[number%int64(len(w.lateness))].count(number, late)
+	w.countHour(now, late)
 	for _, o := range w.objectives {
 		o.count(of.Tenant, 1, late > o.Within, now)
 	}
@@ -147,7 +153,7 @@ func (o *watched) count(tenant string, n int, late bool, now time.Time) {
 
 // Counts are the counts of one or more replicas.
 type Counts struct {
-	// Lateness has the number of occurrences up to each bound, and above all, of the last five minutes.
+	// Lateness has the number of occurrences up to each bound, and above all: of the last five minutes, or of an hour.
 	Lateness []int `json:"lateness"`
 	// Max is the largest lateness, in nanoseconds.
 	Max        time.Duration `json:"max"`
@@ -241,13 +247,18 @@ func (c *Counts) Add(other Counts) {
 	}
 }
 
+// Fired returns how many occurrences the lateness is of.
+func (c *Counts) Fired() (n int) {
+	for _, count := range c.Lateness {
+		n += count
+	}
+	return n
+}
+
 // Quantile returns the lateness that a part of the occurrences does not exceed, rounded up to a bound, and at most
 // the largest one; ok is false if there were none.
 func (c *Counts) Quantile(part float64) (late time.Duration, ok bool) {
-	all := 0
-	for _, n := range c.Lateness {
-		all += n
-	}
+	all := c.Fired()
 	if all == 0 {
 		return 0, false
 	}

@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -75,10 +74,7 @@ func New(o Options) (*Sender, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	o.Brokers = slices.Clone(o.Brokers)
-	for i, address := range o.Brokers { // a list that people write may have spaces after its commas
-		o.Brokers[i] = strings.TrimSpace(address)
-	}
+	o.Brokers = addresses(o.Brokers)
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Sender{
 		options:  o,

@@ -105,13 +105,8 @@ func (s *Sender) retire(x *session, reason error) {
 
 // clientOptions are the options of every session's client.
 func clientOptions(o Options, d *deadlines) ([]kgo.Opt, error) {
-	if len(o.Brokers) == 0 {
-		return nil, errors.New("kafka: no broker is given; give host:port of at least one")
-	}
-	for _, address := range o.Brokers {
-		if !validAddress(address) {
-			return nil, fmt.Errorf("kafka: %q is not the address of a broker, which is host:port", address)
-		}
+	if err := checkAddresses(o.Brokers); err != nil {
+		return nil, err
 	}
 	opts := []kgo.Opt{
 		kgo.ClientID("carillon"),

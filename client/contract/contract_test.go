@@ -256,6 +256,12 @@ func TestEveryOperation(t *testing.T) {
 		t.Errorf("batch: %+v", results)
 	}
 	version := results[0].Version
+	for _, key := range []string{".", "..", "a/../b", "100%"} {
+		if got := must(c.Put(ctx, client.Job{Key: key, Crontab: "@daily", Callback: hook}))(t); got.Key != key || !got.Created {
+			t.Errorf("%q: %+v", key, got)
+		}
+		must(c.Cancel(ctx, key))(t)
+	}
 	conditional := func(yield func(client.Job, client.Condition) bool) {
 		x1 := client.Job{Key: "x1", Crontab: "@daily", Callback: hook}
 		_ = yield(x1, client.IfNone()) && yield(x1, client.IfVersion(version)) && yield(x1, client.Condition{})

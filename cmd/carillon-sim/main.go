@@ -3,6 +3,8 @@
 //
 //	go run ./cmd/carillon-sim --histories 1000
 //
+// With --store, it runs the built program on a real store instead, among real faults; `make chaos` does that.
+//
 // The same seed gives the same history. So that even the order is the same in which Go's runtime chooses among
 // goroutines, channels and entries of maps, the program builds the simulation with a changed runtime, and runs each
 // history in a process of its own; the first build takes some minutes. See docs/verification.md.
@@ -35,6 +37,10 @@ type options struct {
 	seed                       uint64
 	plan                       string
 	show, quick                bool
+
+	// Of a run on a real store.
+	store, control, disk, program string
+	minutes                       float64
 }
 
 func parse(args []string, out io.Writer) (o options, err error) {
@@ -47,6 +53,11 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	f.IntVar(&o.repeat, "repeat", 1, "run each history so many times, and fail if one differs")
 	f.BoolVar(&o.show, "show", false, "print what happened in each history")
 	f.BoolVar(&o.quick, "quick", false, "build with the plain runtime: sooner, but a seed may give different histories")
+	f.StringVar(&o.store, "store", "", "run real replicas on the store of this URL instead, which must be empty")
+	f.StringVar(&o.control, "control", "", "a program that stops, starts and kills the store's server, by these words")
+	f.StringVar(&o.disk, "disk", "", "a folder on a disk of its own that has the store; it is filled")
+	f.StringVar(&o.program, "carillon", "bin/carillon", "the program of the replicas on a real store")
+	f.Float64Var(&o.minutes, "minutes", 2, "how long there are faults on a real store")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -59,6 +70,10 @@ func parse(args []string, out io.Writer) (o options, err error) {
 		return o, errors.New("--workers must be at least 1")
 	case o.repeat < 1:
 		return o, errors.New("--repeat must be at least 1")
+	case o.minutes <= 0:
+		return o, errors.New("--minutes must be more than 0")
+	case o.store == "" && (o.control != "" || o.disk != ""):
+		return o, errors.New("--control and --disk need --store")
 	}
 	if o.seed == 0 {
 		o.seed = uint64(time.Now().UnixNano())
@@ -76,6 +91,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	if err != nil {
 		return err
+	}
+	if o.store != "" {
+		return onStore(ctx, out, o)
 	}
 	built, err := build(ctx, o.quick)
 	if err != nil {

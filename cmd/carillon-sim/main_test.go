@@ -11,6 +11,7 @@ import (
 func TestOptions(t *testing.T) {
 	for args, fault := range map[string]string{
 		"--histories 5 --seed 7": "", "--histories 0": "--histories", "--workers 0": "--workers", "more": "more", "--unknown": "unknown",
+		"--store sqlite:x.db --minutes 5": "", "--store sqlite:x.db --minutes 0": "--minutes", "--control ctl": "--store",
 	} {
 		_, err := parse(strings.Fields(args), io.Discard)
 		if (err == nil) != (fault == "") || err != nil && !strings.Contains(err.Error(), fault) {

@@ -5,9 +5,12 @@ package main_test
 import (
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -48,6 +51,47 @@ func TestIntakeQueue(t *testing.T) {
 	if n := length(t, brokerURL, queue+".dead-letters"); n > 0 {
 		t.Errorf("%d were refused", n)
 	}
+}
+
+// TestIntakeTopic: replicas that are killed while submissions are taken from a topic lose none, and take none twice.
+func TestIntakeTopic(t *testing.T) {
+	t.Parallel()
+	n := 6000
+	if os.Getenv("CARILLON_TEST_LONG") != "" {
+		n = 100_000
+	}
+	const topic = "submissions"
+	kafka, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, topic))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(kafka.Close)
+	client, err := kgo.NewClient(kgo.SeedBrokers(kafka.ListenAddrs()...), kgo.DefaultProduceTopic(topic))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	records := make([]*kgo.Record, n)
+	for i := range records {
+		records[i] = &kgo.Record{Key: fmt.Append(nil, i), Value: submission(i)}
+	}
+	if err := client.ProduceSync(t.Context(), records...).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"--kafka-brokers=" + strings.Join(kafka.ListenAddrs(), ","), "--submit-kafka-topic=acme=" + topic}
+	c := storeNamed(t, "sqlite").cluster(t)
+	c.start(2, args...)
+	c.until("some are stored", func() bool { return c.submitted(nil) > 0 })
+	for _, r := range c.replicas {
+		r.kill()
+	}
+	c.start(2, args...) // they wait until the group gives up the others
+	c.until("all are stored", func() bool { return c.submitted(nil) == n })
+	c.submitted(func(j *job.Job) {
+		if !j.CreatedAt.Equal(j.UpdatedAt) {
+			t.Errorf("%s was taken twice: at %v and at %v", j.Key, j.CreatedAt, j.UpdatedAt)
+		}
+	})
 }
 
 func storeNamed(t *testing.T, name string) freshStore {

@@ -36,8 +36,9 @@ func TestPartFails(t *testing.T) {
 			f.part("/good", destinations.PartFailed)
 			f.part("/good", destinations.Well)
 		}
-		if f.Open() != 1 || !f.States()[0].Open.IsZero() {
-			t.Errorf("%d are open, %+v", f.Open(), f.States())
+		since, whole := f.OpenSince("d")
+		if s := f.States()[0]; f.Open() != 1 || !s.Open.IsZero() || s.PartsOpen != 1 || !s.PartOpen.Equal(since) || whole {
+			t.Errorf("%d are open, %+v, since %s", f.Open(), f.States(), since)
 		}
 		for _, probe := range []time.Duration{policy.Probe, 2 * policy.Probe, 4 * policy.Probe, policy.LongestProbe, policy.LongestProbe} {
 			time.Sleep(probe - time.Second)

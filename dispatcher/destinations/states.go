@@ -32,6 +32,10 @@ type State struct {
 	// zero while it is closed.
 	Failures int
 	Open     time.Time
+	// PartsOpen counts the parts with an open circuit of their own, and PartOpen is the time at which the first of these
+	// opened; zero if there is none.
+	PartsOpen int
+	PartOpen  time.Time
 	// Took is the average duration of a callback; zero until one has ended.
 	Took time.Duration
 }
@@ -42,8 +46,10 @@ func (s *Set) States() (all []State) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	for _, d := range s.all {
+		parts, first := d.openParts()
 		all = append(all, State{
-			d.name, d.underWay.Len(), len(d.waiting), d.parked.count(now), d.circuit.failures, d.circuit.opened, d.took,
+			d.name, d.underWay.Len(), len(d.waiting), d.parked.count(now), d.circuit.failures, d.circuit.opened,
+			parts, first, d.took,
 		})
 	}
 	slices.SortFunc(all, func(a, b State) int { return strings.Compare(a.Name, b.Name) })
@@ -60,12 +66,23 @@ func (s *Set) OpenSince(name string) (since time.Time, whole bool) {
 		return since, false
 	}
 	since, whole = d.circuit.opened, d.circuit.open()
-	for _, part := range d.parts {
-		if part.open() && (since.IsZero() || part.opened.Before(since)) {
-			since = part.opened
-		}
+	if _, first := d.openParts(); !first.IsZero() && (since.IsZero() || first.Before(since)) {
+		since = first
 	}
 	return since, whole
+}
+
+// openParts counts the parts with an open circuit; first is the time at which the first of these opened.
+func (d *destination) openParts() (n int, first time.Time) {
+	for _, part := range d.parts {
+		if !part.open() {
+			continue
+		}
+		if n++; first.IsZero() || part.opened.Before(first) {
+			first = part.opened
+		}
+	}
+	return n, first
 }
 
 // Open counts the destinations with an open circuit, of their own or of a part.
@@ -73,18 +90,9 @@ func (s *Set) Open() (n int) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	for _, d := range s.all {
-		if d.circuit.open() || d.anyPartOpen() {
+		if parts, _ := d.openParts(); d.circuit.open() || parts > 0 {
 			n++
 		}
 	}
 	return n
-}
-
-func (d *destination) anyPartOpen() bool {
-	for _, c := range d.parts {
-		if c.open() {
-			return true
-		}
-	}
-	return false
 }

@@ -64,8 +64,8 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked)
 	return results, nil
 }
 
-// errChangedMeanwhile is the error of a cancellation under a condition that has deleted many standalone occurrences of a
-// job that is then changed.
+// errChangedMeanwhile is the error of a cancellation on a condition that has deleted many standalone occurrences of a
+// job, which was then changed.
 var errChangedMeanwhile = fmt.Errorf("%w: the job was changed while it was cancelled", store.ErrUnavailable)
 
 // Amend implements [store.Jobs].

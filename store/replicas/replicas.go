@@ -3,6 +3,7 @@
 package replicas
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -15,25 +16,31 @@ import (
 const collection = "replicas"
 
 // Beat records that the replica with this id may be claiming until a time, and what it tells of itself, which may be
-// nil.
-func Beat(ctx context.Context, records store.Records, replica string, tells []byte, now, until time.Time) error {
+// nil, and of hours.
+func Beat(
+	ctx context.Context, records store.Records, replica string, tells []byte, now, until time.Time, hours ...Hour,
+) error {
 	if tells == nil {
 		tells = []byte{} // nil would delete the record
 	}
 	return write(ctx, records, store.RecordChange{
 		Collection: collection, Key: replica, Version: job.NewRevision(now), Body: tells, ExpiresAt: until, Now: now,
-	})
+	}, hours)
 }
 
-// Stop records that a replica has stopped claiming.
-func Stop(ctx context.Context, records store.Records, replica string, now time.Time) error {
+// Stop records that a replica has stopped claiming, and what it tells of hours.
+func Stop(ctx context.Context, records store.Records, replica string, now time.Time, hours ...Hour) error {
 	return write(ctx, records, store.RecordChange{
 		Collection: collection, Key: replica, Version: job.NewRevision(now), Now: now,
-	})
+	}, hours)
 }
 
-func write(ctx context.Context, records store.Records, c store.RecordChange) error {
-	return records.WriteRecords(ctx, []store.RecordChange{c})[0]
+func write(ctx context.Context, records store.Records, c store.RecordChange, hours []Hour) error {
+	changes := []store.RecordChange{c}
+	for _, h := range hours {
+		changes = append(changes, h.change(c.Key, c.Now))
+	}
+	return cmp.Or(records.WriteRecords(ctx, changes)...)
 }
 
 // Count returns the number of replicas that may be claiming at now.

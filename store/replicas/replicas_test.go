@@ -109,6 +109,40 @@ func (r *recorder) WriteRecords(_ context.Context, changes []store.RecordChange)
 	return make([]error, len(changes))
 }
 
+// What replicas tell of hours stays for a day, also when they have stopped.
+func TestHours(t *testing.T) {
+	s := open(t)
+	hour := func(ago int, tells string) replicas.Hour {
+		return replicas.Hour{From: epoch.Add(-time.Duration(ago) * time.Hour), Tells: []byte(tells)}
+	}
+	beat := func(replica string, hours ...replicas.Hour) {
+		t.Helper()
+		if err := replicas.Beat(t.Context(), s, replica, nil, epoch, epoch.Add(time.Minute), hours...); err != nil {
+			t.Error(err)
+		}
+	}
+	expect := func(since, now time.Time, want string) {
+		t.Helper()
+		all, err := replicas.Hours(t.Context(), s, since, now)
+		got := ""
+		for _, h := range all {
+			got += fmt.Sprintf("%s %s %s, ", h.Replica, h.From.Sub(epoch), h.Tells)
+		}
+		if got != want || err != nil {
+			t.Errorf("since %s at %s: %q, %v; want %q", since, now, got, err, want)
+		}
+	}
+	beat("a-1", hour(2, "x"), hour(1, "y"))
+	beat("b", hour(1, "z"))
+	beat("a-1", hour(1, "yy"))
+	if err := replicas.Stop(t.Context(), s, "b", epoch, hour(0, "last")); err != nil {
+		t.Error(err)
+	}
+	expect(epoch.Add(-2*time.Hour), epoch, "a-1 -2h0m0s x, a-1 -1h0m0s yy, b -1h0m0s z, b 0s last, ")
+	expect(epoch.Add(-time.Hour), epoch, "a-1 -1h0m0s yy, b -1h0m0s z, b 0s last, ")
+	expect(epoch.Add(-2*time.Hour), epoch.Add(24*time.Hour), "b 0s last, ")
+}
+
 func TestUnavailable(t *testing.T) {
 	s := open(t)
 	ended, cancel := context.WithCancel(t.Context())

@@ -182,7 +182,7 @@ func (s *Store) cancel(tx *sql.Tx, name job.Name, asked store.Asked) (store.Canc
 		return store.CancelResult{}, err
 	}
 	if why := asked.Judge(present.version); why != nil {
-		return store.CancelResult{Err: why}, nil
+		return store.CancelResult{Err: why}, nil //nolint:nilerr // it is the result of this job alone
 	}
 	row, now := present.row, asked.Now.UnixMilli()
 	var total, held, ownTotal, ownHeld int

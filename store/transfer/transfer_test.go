@@ -59,7 +59,7 @@ func TestLines(t *testing.T) {
 	want := `{"export":{"format":2,"at":"2026-03-01T12:00:00.250Z","source":"sqlite:carillon.db"}}
 {"tenant":{"name":"t00000","firstSeen":"2026-03-01T12:00:00.250Z"}}
 {"tenant":{"name":"u","firstSeen":"2026-03-01T12:00:00.250Z","settings":{"weight":2.5,"priority":"high","maxInFlight":7,"paused":true,"events":{"callback":{"type":"http","data":{"url":"https://example.com"},"envelope":"cloudevents-binary","signing":"x"},"types":["carillon.job.finished"],"perMinute":7}}}}
-{"job":{"tenant":"t","key":"k0","revision":"r","version":"v","callback":{"type":"http","data":"{ }"},"options":{"deadline":"1h0m0s"},"schedule":{"instants":[1772366400250]},"createdAt":"2026-03-01T12:00:00.250Z","updatedAt":"2026-03-01T12:00:00.250Z","expiresAt":"2026-03-01T12:00:00.250Z","pausedAt":"2026-03-01T12:00:00.250Z"}}
+{"job":{"tenant":"t","key":"k0","revision":"r","version":"v","callback":{"type":"http","data":"{ }"},"options":{"deadline":"1h"},"schedule":{"instants":[1772366400250]},"createdAt":"2026-03-01T12:00:00.250Z","updatedAt":"2026-03-01T12:00:00.250Z","expiresAt":"2026-03-01T12:00:00.250Z","pausedAt":"2026-03-01T12:00:00.250Z"}}
 {"occurrence":{"id":"` + m.records[1].Occurrence.ID.String() + `","tenant":"t","key":"k0","revision":"r","step":0,"subscriber":"é","timestamp":"2026-03-01T12:00:00.250Z","dueAt":"2026-03-01T12:00:00.250Z"}}
 {"occurrence":{"id":"` + m.records[2].Occurrence.ID.String() + `","tenant":"t","key":"dead","timestamp":"2026-03-01T12:00:00.250Z","failedAt":"2026-03-01T12:00:00.250Z","callback":{"type":"http","data":"1"}}}
 {"place":{"after":"behind \"3","tenants":2,"jobs":1,"occurrences":1,"deadLetters":1}}

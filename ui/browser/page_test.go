@@ -84,6 +84,10 @@ func TestScreens(t *testing.T) {
 		}
 	}
 
+	// What has fired is in the lateness of the present hour.
+	p.goTo("")
+	p.see("1 have fired; worst in the hour from")
+
 	// The time zone of instants is always shown: the viewer's, UTC, or the job's.
 	p.goTo("jobs/" + escape(markup))
 	for zone, offset := range map[string]string{"viewer": "UTC+", "utc": "UTC in", "job": "UTC+"} {
@@ -494,6 +498,19 @@ func TestTwoTabs(t *testing.T) {
 	if !strings.Contains(answer, "more:true") || !strings.Contains(answer, "large:1 ") {
 		t.Errorf("the job has %s", answer)
 	}
+
+	// A job that was changed while one was asked is not cancelled.
+	p.goTo("jobs/k")
+	p.until("be asked", "document.querySelector('dialog[open]') || (clickable('Cancel')?.click(), false)")
+	other.goTo("jobs/k/edit")
+	change(other, `"large": 1`, `"large": 2`)
+	other.see("The job is changed.")
+	p.confirm("Cancel the job")
+	p.see("so it was not cancelled")
+	p.see(`"large": 2`)
+	p.expects("status of 404")
+	p.ask("Cancel", "Cancel the job")
+	p.see("The job is cancelled: 1 occurrences will never fire")
 }
 
 // Any key opens, also one that browsers take for a folder.

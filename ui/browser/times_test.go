@@ -35,7 +35,8 @@ func TestTimes(t *testing.T) {
 		{"a job, with its instants", "location.hash = '#/jobs/k007'", "document.querySelector('.track .instant')"},
 		{"an instant explained", "document.querySelectorAll('.track .instant')[2].click()", "document.querySelector('.explained')"},
 		{"its pause", "clickable('Pause').click()", "clickable('Resume')"},
-		{"the form of a new job", "location.hash = '#/new'", "text().includes('Wall times in')"},
+		{"the form of a new job", "location.hash = '#/new'", "field('Crontab')"},
+		{"the instants of its crontab, after that", "", "text().includes('Wall times in')"},
 		{"the instants of a crontab that one types, 150 ms after the last key", "(() => { const e = field('Crontab'); e.value = '7 7 * * *'; e.dispatchEvent(new Event('input', {bubbles: true})); })()",
 			"document.querySelector('ol.instants')?.innerText.includes('07:07:00')"},
 		{"the dead letters", "location.hash = '#/dead-letters'", "text().includes('everything was delivered')"},
@@ -100,6 +101,7 @@ func TestMillion(t *testing.T) {
 
 	p := open(t, s.url).signIn(key)
 	rows := "document.querySelectorAll('main tbody tr').length === 50"
+	p.until("the tenants are listed", "[...field('Tenant').options].some((o) => o.value === 'small')")
 	for _, tenant := range []string{"small", "large"} {
 		p.goTo("")
 		p.fill("Tenant", tenant)

@@ -15,6 +15,9 @@ export interface Line {
   bars?: boolean;
 }
 
+// powers leaves out what is no power of ten.
+const powers = (_u: uPlot, all: number[]) => all.map((v) => (Number.isInteger(Math.round(Math.log10(v) * 1e6) / 1e6) ? v : null));
+
 const large = (v: number) => (v >= 1e6 ? `${v / 1e6} M` : v >= 1e4 ? `${v / 1e3} k` : String(v));
 
 // Chart draws lines or bars over time; times are seconds. summary is what it shows in words. With least, the values are
@@ -35,8 +38,8 @@ export function Chart({ times, lines, zone, summary, height, least, text = large
       tzDate: (s) => uPlot.tzDate(new Date(s * 1000), zone),
       legend: { show: false },
       cursor: { y: false, points: { size: 6 } },
-      scales: { y: least ? { distr: 3, range: (_u, _min, max) => [least, Math.max(least * 10, max * 1.5)] } : { range: (_u, _min, max) => [0, Math.max(1, max * 1.1)] } },
-      axes: [{ ...axis, size: 26, space: 70, values: (_u, all) => all.map((s) => clock(new Date(s * 1000), zone)) }, { ...axis, size: 48, values: (_u, all) => all.map((v) => (v === null ? '' : text(v))) }],
+      scales: { y: least ? { distr: 3, range: (_u, _min, max) => [least, Math.max(least * 10, 10 ** Math.ceil(Math.log10(max)))] } : { range: (_u, _min, max) => [0, Math.max(1, max * 1.1)] } },
+      axes: [{ ...axis, size: 26, space: 70, values: (_u, all) => all.map((s) => clock(new Date(s * 1000), zone)) }, { ...axis, size: 52, ...(least ? { filter: powers, grid: { ...grid, filter: powers } } : {}), values: (_u, all) => all.map((v) => (v === null ? '' : text(v))) }],
       series: [{}, ...lines.map((l) => ({
         label: l.label, stroke: colour(l.colour), fill: colour(l.colour) + (l.bars ? 'b0' : '22'), width: l.bars ? 0 : 2,
         points: { show: false }, ...(l.bars ? { paths: bars } : {}),

@@ -1,7 +1,7 @@
 // One job.
 
 import { useState } from 'preact/hooks';
-import { at, call, get, may, optional } from './client';
+import { at, call, get, may, optional, Problem } from './client';
 import { TimeLine } from './chart';
 import { print, type Json } from './json';
 import { At, Badge, Card, Code, Confirm, Failure, jobLink, Loaded, Pages, say, Table, useAct, usePages, usePoll } from './parts';
@@ -42,8 +42,9 @@ export function JobScreen({ of }: { of: string }) {
   const pages = usePages([of]);
   const load = usePoll(async (s) => call<spec.Job>('GET', path, { ofJobs: true, signal: s, query: { limit: 50, cursor: pages.cursor } }), 5, [of, pages.cursor]);
   const [picked, setPicked] = useState<string>();
-  const [asking, setAsking] = useState<'cancel' | 'trigger'>();
-  const [answer, setAnswer] = useState<string>();
+  const [triggering, setTriggering] = useState(false);
+  const [cancelling, setCancelling] = useState<string>(); // the entity tag of the job as it was seen
+  const [answer, setAnswer] = useState<{ text: string; tone: string }>();
   const { busy, act } = useAct();
   const change = (name: 'pause' | 'resume', done: string) => act(async () => {
     await call('POST', `${path}/${name}`, { ofJobs: true });
@@ -53,11 +54,11 @@ export function JobScreen({ of }: { of: string }) {
   return (
     <>
       <p class="crumbs"><a href="#/jobs">Jobs</a></p>
-      {answer && <p class="note good" role="status">{answer}</p>}
+      {answer && <p class={`note ${answer.tone}`} role="status">{answer.text}</p>}
       {load.data === undefined
         ? <><h1 class="key">{of}</h1><Loaded of={load}>{() => null}</Loaded></>
         : (() => {
-          const j = load.data.data, zone = j.timezone ?? undefined;
+          const j = load.data.data, { etag } = load.data, zone = j.timezone ?? undefined;
           return (
             <>
               <div class="row title">
@@ -66,9 +67,9 @@ export function JobScreen({ of }: { of: string }) {
                 {may('operate') && j.state !== 'finished' && (j.pausedAt
                   ? <button type="button" disabled={busy} onClick={() => change('resume', 'The job is resumed.')}>Resume</button>
                   : <button type="button" disabled={busy} onClick={() => change('pause', 'The job is paused.')}>Pause</button>)}
-                {may('operate') && <button type="button" disabled={busy} onClick={() => setAsking('trigger')}>Fire now</button>}
+                {may('operate') && <button type="button" disabled={busy} onClick={() => setTriggering(true)}>Fire now</button>}
                 {may('submit') && <a class="button" href={jobLink(of, '/edit')}>Edit</a>}
-                {may('submit') && <button type="button" class="danger" disabled={busy} onClick={() => setAsking('cancel')}>Cancel</button>}
+                {may('submit') && <button type="button" class="danger" disabled={busy} onClick={() => setCancelling(etag)}>Cancel</button>}
               </div>
               {load.error !== undefined && <Failure error={load.error} />}
               <div class="columns">
@@ -123,8 +124,8 @@ export function JobScreen({ of }: { of: string }) {
           );
         })()}
       {load.data === undefined && load.loaded && <History path={path} zone={undefined} pick={setPicked} />}
-      {asking === 'trigger' && (
-        <Confirm title="Fire once more, now?" action="Fire now" close={() => setAsking(undefined)} run={async () => {
+      {triggering && (
+        <Confirm title="Fire once more, now?" action="Fire now" close={() => setTriggering(false)} run={async () => {
           const t = (await call<spec.Triggered>('POST', `${path}/trigger`, { ofJobs: true })).data;
           say(`An occurrence is due now: ${t.id}.`);
           load.reload();
@@ -132,10 +133,15 @@ export function JobScreen({ of }: { of: string }) {
           <p>One more occurrence of <b class="key">{of}</b> becomes due at once, beside those of its schedule.</p>
         </Confirm>
       )}
-      {asking === 'cancel' && (
-        <Confirm title="Cancel this job?" action="Cancel the job" danger close={() => setAsking(undefined)} run={async () => {
-          const c = (await call<spec.Cancelled>('DELETE', path, { ofJobs: true })).data;
-          setAnswer(`The job is cancelled: ${number(c.cancelled)} occurrences will never fire, and ${number(c.inFlight)} were in flight and are not retried.`);
+      {cancelling !== undefined && (
+        <Confirm title="Cancel this job?" action="Cancel the job" danger close={() => setCancelling(undefined)} run={async () => {
+          try {
+            const c = (await call<spec.Cancelled>('DELETE', path, { ofJobs: true, headers: { 'If-Match': cancelling } })).data;
+            setAnswer({ tone: 'good', text: `The job is cancelled: ${number(c.cancelled)} occurrences will never fire, and ${number(c.inFlight)} were in flight and are not retried.` });
+          } catch (err) {
+            if (!(err instanceof Problem) || err.status !== 412) throw err;
+            setAnswer({ tone: 'warn', text: 'Somebody has changed this job since you looked at it, so it was not cancelled. It is shown as it is now.' });
+          }
           load.reload();
         }}>
           <p><b class="key">{of}</b> is deleted with its pending occurrences. Its dead letters and its history stay. This can’t be undone.</p>

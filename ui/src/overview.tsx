@@ -1,11 +1,11 @@
 // Is it on time?
 
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { get, may, optional, tenant, whole } from './client';
+import { get, may, optional, session, tenant, whole } from './client';
 import { Chart } from './chart';
 import { At, Badge, Card, Failure, jobLink, Loaded, Table, usePoll } from './parts';
 import type * as spec from './spec';
-import { brief, now, number, secondsOf, show, span, zoneFor } from './time';
+import { brief, clock, now, number, secondsOf, show, span, zoneFor } from './time';
 
 type Status = spec.ServiceStatus;
 const duration = (v: unknown): string => {
@@ -60,7 +60,7 @@ function Whole() {
         const late = (p99 !== undefined && p99 > 1) || overdue > 5;
         const fired = status?.firedPerSecond ?? backlog.ratePerSecond;
         const warnings = [...new Set([...(ready?.warnings ?? []), ...(status?.warnings ?? [])])];
-        const down = new Set(status?.destinations?.filter((d) => d.state === 'down').map((d) => d.destination));
+        const states = new Map(status?.destinations?.map((d) => [d.destination, d]));
         return (
           <>
             {warnings.map((w) => <p key={w} class="note warn">{w}</p>)}
@@ -82,6 +82,7 @@ function Whole() {
               <Tile name="Replicas" note={status?.version ? `version ${status.version}` : undefined}>{status?.replicas?.length ?? backlog.replicas ?? '–'}</Tile>
             </div>
             <div class="columns">
+              {lateness?.hours && <Day hours={lateness.hours} />}
               <Live backlog={backlog} fired={fired} />
               <Forecast />
               <Card title="Backlog by priority">
@@ -108,7 +109,8 @@ function Whole() {
                   {backlog.destinations.slice(0, 20).map((d) => (
                     <tr key={d.name}>
                       <td class="key">{d.name}</td>
-                      <td>{d.openSince || down.has(d.name) ? <><Badge>down</Badge> {d.openSince && <At at={d.openSince} brief />}</>
+                      <td>{d.openSince || states.get(d.name)?.state === 'down' ? <><Badge>down</Badge> {d.openSince && <At at={d.openSince} brief />}</>
+                        : states.get(d.name)?.state === 'partly down' ? <Badge tone="warn">partly down</Badge>
                         : d.failures ? <Badge tone="warn">{`${d.failures} failures in a row`}</Badge> : <Badge>up</Badge>}</td>
                       <td class="n">{d.estimated && '≈ '}{most(d.due, d.atLeast)}</td><td class="n">{d.estimated && '≈ '}{most(d.pending, d.atLeast)}</td>
                       <td class="n">{d.inFlight ?? '–'}</td><td class="n">{d.duration ? duration(d.duration) : '–'}</td>
@@ -122,6 +124,27 @@ function Whole() {
       }}</Loaded>
       <Failures />
     </>
+  );
+}
+
+// Day draws how late the last 24 hours were, hour by hour, by orders of magnitude.
+function Day({ hours }: { hours: NonNullable<NonNullable<Status['lateness']>['hours']> }) {
+  const least = 0.001, zone = zoneFor();
+  const values = (of: 'p50' | 'p99' | 'max') => hours.map((h) => {
+    const seconds = secondsOf(h[of]);
+    return seconds === undefined ? null : Math.max(seconds, 1.1 * least);
+  });
+  const fired = hours.reduce((n, h) => n + h.count, 0);
+  const worst = hours.reduce((a, b) => ((secondsOf(b.p99) ?? 0) > (secondsOf(a.p99) ?? 0) ? b : a), hours[0]!);
+  return (
+    <Card title="Lateness of the last 24 hours">
+      {fired === 0 ? <p class="empty">Nothing has fired.</p> : (
+        <Chart times={hours.map((h) => Date.parse(h.from) / 1000)} zone={zone} least={least} text={(v) => (v < 1 ? `${v * 1000} ms` : `${v} s`)}
+          summary={`${number(fired)} have fired; worst in the hour from ${clock(worst.from, zone)}: p99 ${duration(worst.p99)}, at most ${duration(worst.max)}`}
+          lines={[{ label: 'at most', colour: '--warn', values: values('max'), bars: true }, { label: 'p99', colour: '--accent', values: values('p99'), bars: true },
+            { label: 'p50', colour: '--good', values: values('p50'), bars: true }]} />
+      )}
+    </Card>
   );
 }
 
@@ -140,8 +163,21 @@ function Live({ backlog, fired }: { backlog: spec.Backlog; fired: number | undef
   );
 }
 
+// A forecast is made of the definitions of all jobs, which takes the store some time. The page asks for the next one after
+// a hundred times as long, from five minutes to half an hour, so that looking at it takes at most a hundredth.
+const forecast: { of?: string | undefined; until: number; began?: number | undefined; kept?: spec.Forecast | undefined } = { until: 0 };
+
+async function readForecast(s: AbortSignal): Promise<spec.Forecast | undefined> {
+  const who = session.value?.id, began = performance.now();
+  if (forecast.of === who && began < forecast.until) return forecast.kept;
+  forecast.began ??= began; // a first try may have failed because it took too long
+  const kept = await optional<spec.Forecast>('forecast', { signal: s }), now = performance.now();
+  Object.assign(forecast, { of: who, kept, until: now + Math.min(1800e3, Math.max(300e3, 100 * (now - forecast.began))), began: undefined });
+  return kept;
+}
+
 function Forecast() {
-  const load = usePoll((s) => optional<spec.Forecast>('forecast', { signal: s }), 300, []);
+  const load = usePoll(readForecast, 60, []);
   if (load.data === undefined) return null;
   const { steps, total, incomplete } = load.data;
   const behind = steps.filter((s) => (s.left ?? 0) > 0);

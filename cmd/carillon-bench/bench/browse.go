@@ -24,7 +24,7 @@ type Browse struct {
 
 // Run is that of a [Mode].
 func (m Browse) Run(ctx context.Context, b *Bench) error {
-	var without, with, requests, p50, p99 []float64
+	var without, with, requests, refused, p50, p99, forecasts []float64
 	for round := range b.Rounds {
 		drains := []func() error{
 			func() error {
@@ -40,9 +40,10 @@ func (m Browse) Run(ctx context.Context, b *Bench) error {
 				b.progress("round %d: %d look, %.0f/s", round+1, m.Viewers, done.rate)
 				took := done.browsed.Latencies
 				slices.Sort(took)
-				requests = append(requests, float64(len(took)))
+				requests, refused = append(requests, float64(len(took))), append(refused, float64(done.browsed.Refused))
 				p50 = append(p50, float64(quantile(took, 0.5))/1000)
 				p99 = append(p99, float64(quantile(took, 0.99))/1000)
+				forecasts = append(forecasts, done.browsed.Forecast.Seconds())
 				return err
 			},
 		}
@@ -57,14 +58,17 @@ func (m Browse) Run(ctx context.Context, b *Bench) error {
 	}
 	b.figure("drained while people look", "1/s", with, without, ratioOf(0.98))
 	b.figure("  requests meanwhile", "", requests, nil, nil)
+	b.figure("  answered 503", "", refused, nil, nil)
 	b.figure("  their latency p50", "ms", p50, nil, nil)
 	b.figure("  their latency p99", "ms", p99, nil, nil)
-	b.note("raw: the same drain while nobody looks. Each of the %d viewers has the overview open, the screen that asks most, "+
-		"and asks what it asks, as often.", m.Viewers)
+	b.figure("a forecast afterwards", "s", forecasts, nil, nil)
+	b.note("raw: the same drain while nobody looks. Each of the %d viewers has the overview open, the screen that asks "+
+		"most, and asks what it asks, as often, but for the forecast. The page asks for that after 100 times as long as the "+
+		"last one took (but each half an hour at least), so it takes about 1 %% of one core.", m.Viewers)
 	return nil
 }
 
-// overview is what the web page's overview asks for, and how often (ui/src/overview.tsx).
+// overview is what the web page's overview asks for, and how often, but for the forecast (ui/src/overview.tsx).
 var overview = []struct {
 	path  string
 	every time.Duration
@@ -73,8 +77,9 @@ var overview = []struct {
 	{"/v1/status", 5 * time.Second},
 	{"/readyz", 5 * time.Second},
 	{"/v1/history?outcome=failed&limit=10", 15 * time.Second},
-	{"/v1/forecast", 5 * time.Minute},
 }
+
+const forecastPath = "/v1/forecast"
 
 // Browsing says what viewers look at.
 type Browsing struct {
@@ -86,21 +91,26 @@ type Browsing struct {
 type Browsed struct {
 	// Latencies are those of the requests, in microseconds.
 	Latencies []int64 `json:"latencies"`
+	// Refused is the number of requests that were answered 503.
+	Refused int `json:"refused"`
+	// Forecast is the duration of one.
+	Forecast time.Duration `json:"forecast"`
 }
 
 // browser asks what viewers ask, until it is stopped.
 type browser struct {
-	stop  context.CancelFunc
-	all   sync.WaitGroup
-	lock  sync.Mutex // of the fields below
-	done  Browsed
-	fault error
+	address string
+	stop    context.CancelFunc
+	all     sync.WaitGroup
+	lock    sync.Mutex // of the fields below
+	done    Browsed
+	fault   error
 }
 
 // browse begins. Each viewer opens the page at another time.
 func (c *client) browse(b Browsing) {
 	ctx, stop := context.WithCancel(context.Background())
-	c.browser = &browser{stop: stop}
+	c.browser = &browser{address: b.URL, stop: stop}
 	for i := range b.Viewers {
 		opened := time.Duration(i) * overview[0].every / time.Duration(b.Viewers)
 		for _, part := range overview {
@@ -112,57 +122,75 @@ func (c *client) browse(b Browsing) {
 					case <-time.After(wait):
 					}
 					began := time.Now()
-					err := c.look(ctx, b.URL, part.path)
+					status, err := c.look(ctx, b.URL, part.path)
 					if ctx.Err() != nil {
 						return
 					}
-					c.browser.note(time.Since(began), err)
+					c.browser.note(time.Since(began), status, err)
 				}
 			})
 		}
 	}
 }
 
-func (b *browser) note(took time.Duration, err error) {
+func (b *browser) note(took time.Duration, status int, err error) {
 	b.lock.Lock()
 	defer b.lock.Unlock()
 	b.done.Latencies = append(b.done.Latencies, took.Microseconds())
+	if status == http.StatusServiceUnavailable {
+		b.done.Refused++
+	}
 	b.fault = errors.Join(b.fault, err)
 }
 
-// end stops browsing, and tells what came of it.
-func (b *browser) end() (Browsed, error) {
+// endBrowsing stops browsing, and tells what came of it. Then it asks for a forecast.
+func (c *client) endBrowsing(ctx context.Context) (Browsed, error) {
+	b := c.browser
 	b.stop()
 	b.all.Wait()
-	return b.done, b.fault
+	began, fault := time.Now(), b.fault
+	for {
+		status, err := c.look(ctx, b.address, forecastPath)
+		if status != http.StatusServiceUnavailable { // else reading the definitions goes on
+			b.done.Forecast = time.Since(began)
+			return b.done, errors.Join(fault, err)
+		}
+		select {
+		case <-ctx.Done():
+			return b.done, ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
 }
 
-// look makes one request of the page, and reads the answer.
-func (c *client) look(ctx context.Context, base, path string) error {
+// look makes one request of the page, and reads the answer. It is an error if that is neither 200 nor 503.
+func (c *client) look(ctx context.Context, base, path string) (status int, err error) {
 	at, err := url.Parse(base)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if at, err = at.Parse(path); err != nil {
-		return err
+		return 0, err
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if c.token != "" {
 		request.Header.Set("Authorization", "Bearer "+c.token)
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer func() { _ = response.Body.Close() }()
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s was answered %s", path, response.Status)
+	if _, err = io.Copy(io.Discard, response.Body); err != nil {
+		return 0, err
 	}
-	_, err = io.Copy(io.Discard, response.Body)
-	return err
+	if status = response.StatusCode; status != http.StatusOK && status != http.StatusServiceUnavailable {
+		err = fmt.Errorf("%s was answered %s", path, response.Status)
+	}
+	return status, err
 }
 
 // browsing has a client look at a replica while a drain goes on, and returns how to end that.
@@ -181,7 +209,7 @@ func (b *Bench) browsing(ctx context.Context, address string, viewers int) (end 
 }
 
 // browseCalls are the calls of a client that are about browsing.
-func (c *client) browseCalls(do string, with json.RawMessage) (any, error) {
+func (c *client) browseCalls(ctx context.Context, do string, with json.RawMessage) (any, error) {
 	switch {
 	case do == "browse":
 		var b Browsing
@@ -191,7 +219,7 @@ func (c *client) browseCalls(do string, with json.RawMessage) (any, error) {
 		c.browse(b)
 		return nil, nil
 	case do == "browsed" && c.browser != nil:
-		return c.browser.end()
+		return c.endBrowsing(ctx)
 	default:
 		return nil, fmt.Errorf("can't %q", do)
 	}

@@ -56,7 +56,7 @@ func (c *client) do(ctx context.Context, do string, with json.RawMessage) (any, 
 		}
 		return c.submit(ctx, &s)
 	default:
-		return c.browseCalls(do, with)
+		return c.browseCalls(ctx, do, with)
 	}
 }
 

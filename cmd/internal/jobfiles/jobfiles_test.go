@@ -109,7 +109,7 @@ func TestChanges(t *testing.T) {
 		{"several",
 			`{"key":"a","crontab":"@daily","deadline":"1d","callback":{"type":"http","data":{"url":"https://example.com/b","headers":{"a/b~c":"x"}}}}`,
 			`/callback/data/headers:  -> {"a/b~c":"x"}; /callback/data/payload: {"x":[1,2]} -> ; ` +
-				`/callback/data/url: "https://example.com/a" -> "https://example.com/b"; /crontab:  -> "@daily"; /deadline:  -> "24h0m0s"; ` +
+				`/callback/data/url: "https://example.com/a" -> "https://example.com/b"; /crontab:  -> "@daily"; /deadline:  -> "24h"; ` +
 				`/retry/maxAttempts: 5 -> 100; /schedules: ["2030-02-01T00:00:00.000Z"] -> `},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
+	"github.com/carillon-scheduler/carillon/job"
 )
 
 // Variables are the environment variables of these commands. Each can also be given by a file that the variable of the
@@ -366,10 +367,14 @@ func (s *service) attempt(ctx context.Context, r request) (answer, error) {
 // parallel is how many requests of one command are under way at most.
 const parallel = 8
 
-// path joins segments to a path of the API, each of them encoded.
+// path joins segments to a path of the API, each of them encoded. Proxies take out dots that stand alone, even encoded
+// ones, so the service has another form for names of dots.
 func path(segments ...string) string {
 	p := "/v1"
 	for _, s := range segments {
+		if s == "." || s == ".." {
+			s = job.ReservedPrefix + s
+		}
 		p += "/" + url.PathEscape(s)
 	}
 	return p

@@ -53,6 +53,8 @@ var script = []string{
 	"secret list",
 	"signing-secret create default",
 	"signing-secret list",
+	"signing-secret rotate default --overlap=7d",
+	"signing-secret list",
 	"status",
 	"status -o yaml",
 	"diff -f jobs",

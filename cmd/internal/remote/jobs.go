@@ -15,7 +15,10 @@ import (
 )
 
 // parameters are options that become parameters of a request.
-type parameters struct{ url.Values }
+type parameters struct {
+	url.Values
+	choices map[string]*string
+}
 
 // text declares an option whose value is the parameter of the given name.
 func (p *parameters) text(f *flag.FlagSet, option, name, usage string) {
@@ -28,8 +31,61 @@ func (p *parameters) text(f *flag.FlagSet, option, name, usage string) {
 	})
 }
 
-func limit(f *flag.FlagSet, p *int, standard int) {
-	f.IntVar(p, "limit", standard, "`N`: The most items to list; 0 for all.")
+// choice declares an option for one of several texts, which is the parameter of the same name, or for any of them.
+func (p *parameters) choice(f *flag.FlagSet, name string, of []string, usage string) {
+	if p.choices == nil {
+		p.choices = make(map[string]*string)
+	}
+	chosen := new(string)
+	cli.Choice(f, chosen, name, slices.Concat([]string{"any"}, of), usage)
+	p.choices[name] = chosen
+}
+
+// query returns the parameters that are given.
+func (p *parameters) query() url.Values {
+	if p.Values == nil {
+		p.Values = url.Values{}
+	}
+	for name, chosen := range p.choices {
+		if *chosen != "any" {
+			p.Set(name, *chosen)
+		}
+	}
+	return p.Values
+}
+
+// selecting makes the parts of a command that lists the items at a path which its options select, as many as --limit
+// says. Declare declares these options, and returns a function that chooses among the items, or nil for all. Advice is
+// for who gives an argument instead of an option.
+func selecting(
+	at string, columns []column, advice string, declare func(f *flag.FlagSet, p *parameters) func(shown) bool,
+) parts {
+	var p parameters
+	var most int
+	var chosen func(shown) bool
+	return parts{
+		declare: func(f *flag.FlagSet) {
+			chosen = declare(f, &p)
+			limit(f, &most)
+		},
+		run: func(ctx context.Context, s *session, arguments []string) error {
+			if len(arguments) > 0 {
+				return cli.Usagef(advice, arguments[0])
+			}
+			r := request{method: http.MethodGet, path: at, query: p.query()}
+			return s.list(ctx, r, most, columns, func(d shown) error {
+				if chosen == nil || chosen(d) {
+					s.item(d)
+				}
+				return nil
+			})
+		},
+	}
+}
+
+// limit declares the option for the number of items to list.
+func limit(f *flag.FlagSet, p *int) {
+	f.IntVar(p, "limit", 100, "`N`: The most items to list; 0 for all.")
 }
 
 func jobCommands() []cli.Command {
@@ -49,8 +105,8 @@ func jobCommands() []cli.Command {
 		}, listJobs),
 		define(cli.Command{
 			Name: "job cancel", Arguments: "KEY", Complete: jobKeys,
-			Help: "Cancel a job, or all jobs of a prefix. The answer tells how many occurrences will never fire. With --if-version " +
-				"nothing is cancelled that somebody has changed meanwhile; the exit code is 4 then.",
+			Help: "Cancel a job, or all jobs of a prefix. The answer tells how many occurrences will never fire. With " +
+				"--if-version nothing is cancelled that somebody has changed meanwhile; the exit code is 4 then.",
 			Example: "carillon job cancel digest",
 		}, cancelJobs),
 		control("pause", "Stop a job from firing by its schedule.", false),
@@ -199,31 +255,14 @@ var jobColumns = []column{
 }
 
 func listJobs() parts {
-	var p parameters
-	var most int
-	var state, kind string
-	return parts{
-		declare: func(f *flag.FlagSet) {
+	return selecting(path("jobs"), jobColumns, "to list the jobs whose keys begin with %q, give --prefix=%[1]s",
+		func(f *flag.FlagSet, p *parameters) func(shown) bool {
 			p.text(f, "prefix", "prefix", "`PREFIX`: Only jobs whose key begins with this.")
-			cli.Choice(f, &state, "state", []string{"any", "scheduled", "paused", "finished"},
-				"`STATE`: Only jobs in this state.")
-			cli.Choice(f, &kind, "kind", []string{"any", "instants", "crontab", "sequence"},
+			p.choice(f, "state", []string{"scheduled", "paused", "finished"}, "`STATE`: Only jobs in this state.")
+			p.choice(f, "kind", []string{"instants", "crontab", "sequence"},
 				"`KIND`: Only jobs with a schedule of this kind; a delay is of instants.")
-			limit(f, &most, 100)
-		},
-		run: func(ctx context.Context, s *session, arguments []string) error {
-			if len(arguments) > 0 {
-				return cli.Usagef("to list the jobs whose keys begin with %q, give --prefix=%[1]s", arguments[0])
-			}
-			if state != "any" {
-				p.Set("state", state)
-			}
-			if kind != "any" {
-				p.Set("kind", kind)
-			}
-			return s.list(ctx, request{method: http.MethodGet, path: path("jobs"), query: p.Values}, most, jobColumns, nil)
-		},
-	}
+			return nil
+		})
 }
 
 func cancelJobs() parts {
@@ -385,20 +424,18 @@ var historyColumns = []column{
 func history() parts {
 	var p parameters
 	var most int
-	var outcome string
 	return parts{
 		declare: func(f *flag.FlagSet) {
-			cli.Choice(f, &outcome, "outcome",
-				[]string{"any", "failed", "delivered", "retried", "released", "buried", "missed"},
+			p.choice(f, "outcome", []string{"failed", "delivered", "retried", "released", "buried", "missed"},
 				"`OUTCOME`: Only attempts with this outcome; failed is all but delivered.")
 			p.text(f, "since", "since", "`INSTANT`: Only entries from this instant or later.")
 			p.text(f, "until", "until", "`INSTANT`: Only entries from before this instant.")
 			p.text(f, "prefix", "prefix", "`PREFIX`: Without a key: only jobs whose key begins with this.")
 			p.text(f, "destination", "destination", "`NAME`: Without a key: only attempts at this destination.")
-			limit(f, &most, 100)
+			limit(f, &most)
 		},
 		run: func(ctx context.Context, s *session, arguments []string) error {
-			r := request{method: http.MethodGet, path: path("history"), query: p.Values}
+			r := request{method: http.MethodGet, path: path("history"), query: p.query()}
 			columns := historyColumns
 			if len(arguments) > 0 {
 				key, err := one(arguments, "one job by its key, or none")
@@ -409,9 +446,6 @@ func history() parts {
 				if s.terminal.is { // who reads it has named the key
 					columns = slices.DeleteFunc(slices.Clone(columns), func(c column) bool { return c.path == "key" })
 				}
-			}
-			if outcome != "any" {
-				p.Set("outcome", outcome)
 			}
 			each := func(d shown) error {
 				d.document["what"] = either(d.document, "outcome", "change")

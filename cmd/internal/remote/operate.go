@@ -40,43 +40,29 @@ var deadLetterColumns = []column{
 }
 
 func listDeadLetters() parts {
-	var p parameters
-	var most int
-	var containing string
-	return parts{
-		declare: func(f *flag.FlagSet) {
+	return selecting(path("dead-letters"), deadLetterColumns, "to list the dead letters of %q, give --key=%[1]s",
+		func(f *flag.FlagSet, p *parameters) func(shown) bool {
+			var containing string
 			p.text(f, "key", "key", "`KEY`: Only those of this job.")
 			p.text(f, "prefix", "prefix", "`PREFIX`: Only those of jobs whose key begins with this.")
 			f.StringVar(&containing, "error", "", "`TEXT`: Only those whose error contains this.")
-			limit(f, &most, 100)
-		},
-		run: func(ctx context.Context, s *session, arguments []string) error {
-			if len(arguments) > 0 {
-				return cli.Usagef("to list the dead letters of %q, give --key=%[1]s", arguments[0])
-			}
-			each := func(d shown) error {
-				if strings.Contains(text(d.document["error"]), containing) {
-					s.item(d)
-				}
-				return nil
-			}
-			return s.list(ctx, request{method: http.MethodGet, path: path("dead-letters"), query: p.Values}, most,
-				deadLetterColumns, each)
-		},
-	}
+			return func(d shown) bool { return strings.Contains(text(d.document["error"]), containing) }
+		})
 }
 
 // changeDeadLetters makes a command that redrives or deletes.
 func changeDeadLetters(verb, done, method string, last ...string) parts {
 	var p parameters
 	var all, yes bool
-	var containing string
+	var containing, cursor string
 	return parts{
 		declare: func(f *flag.FlagSet) {
 			p.text(f, "key", "key", "`KEY`: Those of this job.")
 			p.text(f, "prefix", "prefix", "`PREFIX`: Those of jobs whose key begins with this.")
 			f.BoolVar(&all, "all", false, "Those of all jobs of the tenant.")
 			f.StringVar(&containing, "error", "", "`TEXT`: Of these, only those whose error contains this, one by one.")
+			f.StringVar(&cursor, "cursor", "",
+				"`CURSOR`: Of these, only those behind the place that an interrupted command has printed.")
 			f.BoolVar(&yes, "yes", false, "Do not ask.")
 		},
 		run: func(ctx context.Context, s *session, ids []string) error {
@@ -87,8 +73,11 @@ func changeDeadLetters(verb, done, method string, last ...string) parts {
 			if chosen+min(len(ids), 1) != 1 {
 				return cli.Usagef("give ids, or one of --key, --prefix and --all")
 			}
-			if containing != "" && len(ids) > 0 {
-				return cli.Usagef("--error needs --key, --prefix or --all")
+			if (containing != "" || cursor != "") && len(ids) > 0 {
+				return cli.Usagef("--error and --cursor need --key, --prefix or --all")
+			}
+			if cursor != "" {
+				p.Set("cursor", cursor)
 			}
 			if len(ids) == 0 {
 				question := verb + " all dead letters that were selected?"
@@ -100,17 +89,22 @@ func changeDeadLetters(verb, done, method string, last ...string) parts {
 				if all {
 					p.Set("all", "true")
 				}
-				all := path(append([]string{"dead-letters"}, last...)...)
-				return s.show(ctx, request{method: method, path: all, query: p.Values})
+				r := request{method: method, path: path(append([]string{"dead-letters"}, last...)...), query: p.Values}
+				return s.settlePages(ctx, r, verb, done)
 			}
 			if containing != "" {
+				looked := 0
+				bar := s.progress("Looking through")
 				err := s.list(ctx, request{method: http.MethodGet, path: path("dead-letters"), query: p.Values}, 0, nil,
 					func(d shown) error {
 						if strings.Contains(text(d.document["error"]), containing) {
 							ids = append(ids, text(d.document["id"]))
 						}
+						looked++
+						bar.note(looked, 0)
 						return nil
 					})
+				bar.end()
 				if err != nil {
 					return err
 				}
@@ -130,6 +124,40 @@ func changeDeadLetters(verb, done, method string, last ...string) parts {
 			bar.end()
 			return s.one(shown{document: document{done: count}})
 		},
+	}
+}
+
+// settlePages redrives or deletes what a request selects, a page at a time. If it fails or is interrupted on the way,
+// the error has the place at which to go on.
+func (s *session) settlePages(ctx context.Context, r request, verb, done string) error {
+	const pageSize = 500
+	r.query.Set("limit", strconv.Itoa(pageSize))
+	bar := s.progress(verb)
+	defer bar.end()
+	for count := 0; ; {
+		a, err := s.do(ctx, r)
+		if err != nil && r.query.Get("cursor") != "" {
+			bar.end()
+			return fmt.Errorf("%d are %s; the same command with --cursor=%s goes on with the rest: %w",
+				count, done, r.query.Get("cursor"), err)
+		}
+		if err != nil {
+			return err
+		}
+		page, err := read[struct {
+			Redriven, Deleted int
+			NextCursor        string
+		}](a.body)
+		if err != nil {
+			return err
+		}
+		count += page.Redriven + page.Deleted // it has one of them
+		if page.NextCursor == "" {
+			bar.end()
+			return s.one(shown{document: document{done: count}})
+		}
+		r.query.Set("cursor", page.NextCursor)
+		bar.note(count, 0)
 	}
 }
 
@@ -171,6 +199,9 @@ func status(ctx context.Context, s *session, _ []string) error {
 		}
 		s.now = a.at
 		d["service"] = s.base
+		if lateness, ok := d["lateness"].(map[string]any); ok && s.form == "table" {
+			delete(lateness, "hours") // a table of a day is for the page
+		}
 	}
 	s.attempts = 1 // who is not ready now says so
 	a, notReady := s.do(ctx, request{method: http.MethodGet, path: "/readyz", several: true})

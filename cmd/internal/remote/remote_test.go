@@ -8,12 +8,15 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/carillon-scheduler/carillon/cmd/internal/remote"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
 )
 
 // TestContexts: a name stands for a URL, a key and a tenant. What is given otherwise goes before, and the key of a
@@ -96,6 +99,18 @@ func TestExitCodes(t *testing.T) {
 	w.want("job explain digest -o json", 0, `"code": "waiting"`)
 }
 
+// TestOddKeys: keys that mean something in paths are keys like others.
+func TestOddKeys(t *testing.T) {
+	w := newWorld(t)
+	for _, key := range []string{".", "..", "a/../b", "100%", "?x=1#y", "a b"} {
+		quoted := "'" + key + "'"
+		w.want("job put "+quoted+" -f job.yaml", 0)
+		w.want("job get "+quoted+" -o json", 0, `"key": "`+key+`"`)
+		w.want("job cancel "+quoted, 0)
+		w.want("job get "+quoted, 1, "404")
+	}
+}
+
 // TestLostAnswers: what is harmless is asked again, and what is not is told.
 func TestLostAnswers(t *testing.T) {
 	w := newWorld(t)
@@ -162,10 +177,10 @@ func TestApply(t *testing.T) {
 		return false
 	}
 	w.want("apply -f jobs --yes", 4, "mail/a: somebody has changed it meanwhile", "0 of 1 are done")
-	if out := w.ok("job get mail/a -o json"); !strings.Contains(out, `"7m0s"`) {
+	if out := w.ok("job get mail/a -o json"); !strings.Contains(out, `"7m"`) {
 		t.Errorf("the other's change is lost: %s", out)
 	}
-	w.want("diff -f jobs", 3, `/deadline: "7m0s" -> "5m0s"`)
+	w.want("diff -f jobs", 3, `/deadline: "7m" -> "5m"`)
 	w.want("apply -f jobs --yes", 0)
 
 	// A job that is to be deleted is changed meanwhile.
@@ -284,6 +299,50 @@ func TestDeadLetters(t *testing.T) {
 	w.want("dead-letter redrive "+items[0].ID+" "+items[1].ID, 0, "redriven\t2")
 	w.want("dead-letter redrive "+items[0].ID, 1, "404")
 	w.want("dead-letter delete --yes --key="+items[2].Key, 0, "deleted\t1")
+}
+
+// TestDeadLettersByPages: very many are redriven or deleted a page at a time. What was interrupted tells where to go on,
+// and goes on there.
+func TestDeadLettersByPages(t *testing.T) {
+	w := newWorld(t)
+	const many = 1203
+	for i := range many {
+		o := job.Occurrence{Name: job.Name{Tenant: job.DefaultTenant, Key: fmt.Sprintf("k%d", i%7)}, Position: i, Timestamp: now}
+		o.ID = job.OccurrenceID(o.Name, "", now, i, "")
+		o.FailedAt, o.LastError, o.Own = now, "410 Gone", &job.Target{Callback: job.Callback{Type: "http", Data: []byte(`{}`)}}
+		if _, err := w.store.Import(w.Context(), []store.Document{{Occurrence: &o}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	requests := 0
+	var broken bool
+	w.before = func(rw http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodGet {
+			return false
+		}
+		if requests++; requests == 2 && broken {
+			rw.Header().Set("Content-Type", "application/problem+json")
+			rw.WriteHeader(http.StatusForbidden)
+			fmt.Fprint(rw, `{"title":"Forbidden","status":403,"detail":"the key was revoked"}`)
+			return true
+		}
+		return false
+	}
+	broken = true
+	r := w.run("dead-letter redrive --all --yes")
+	told := regexp.MustCompile(`500 are redriven; the same command with (--cursor=\S+) goes on with the rest: 403`).FindStringSubmatch(r.stderr)
+	if r.code != 1 || told == nil {
+		t.Fatalf("exit code %d: %s", r.code, r.stderr)
+	}
+	broken, requests = false, 0
+	w.want("dead-letter redrive --all --yes "+told[1], 0, "redriven\t703")
+	if requests != 2 {
+		t.Errorf("%d requests", requests)
+	}
+	w.bury("410 Gone", "a", "b") // and of those that are due, as many as one claim takes
+	w.want("dead-letter delete --prefix=a --yes", 0, "deleted\t1")
+	w.want("dead-letter delete --all --yes", 0, "deleted\t999")
+	w.want("dead-letter delete x --cursor=y", 2, "--cursor need")
 }
 
 // TestPages: all pages are listed, or as many as asked for.

@@ -42,7 +42,7 @@ func (p *printer) grid(columns []column) {
 			if i == fitting-1 {
 				pad = ""
 			}
-			fmt.Fprint(p.w, p.tint(colour(i), cut(cell, left)), pad)
+			fmt.Fprintf(p.w, "%s%s", p.tint(colour(i), cut(cell, left)), pad)
 			left -= widths[i] + 2
 		}
 		fmt.Fprintln(p.w)
@@ -130,9 +130,21 @@ var happened = []string{
 	"updatedAt", "createdAt", "failedAt", "since", "seen", "lastUsed", "firstSeen", "oldestDue", "openSince",
 }
 
-// brief writes the value of a member for a terminal: times of what happened as how long ago that was.
+// brief writes the value of a member for a terminal: times of what happened as how long ago that was, and secrets that
+// are valid by their ends.
 func (p *printer) brief(path string, v any) string {
 	s := text(v)
+	if each, ok := v.([]any); ok && path == "valid" {
+		var ends []string
+		for _, one := range each {
+			end := "for ever"
+			if d, ok := one.(map[string]any); ok && d["until"] != nil {
+				end = "until " + brief(text(d["until"]))
+			}
+			ends = append(ends, end)
+		}
+		return strings.Join(ends, ", ")
+	}
 	at, err := time.Parse(time.RFC3339, s)
 	if err == nil && !p.now.IsZero() && slices.Contains(happened, path) && !at.After(p.now.Add(time.Second)) {
 		return ago(p.now.Sub(at))

@@ -10,10 +10,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/twmb/franz-go/pkg/kgo"
 
+	producing "github.com/carillon-scheduler/carillon/callbacks/kafka"
 	sending "github.com/carillon-scheduler/carillon/callbacks/rabbitmq"
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 	"github.com/carillon-scheduler/carillon/intake"
+	"github.com/carillon-scheduler/carillon/intake/kafka"
 	"github.com/carillon-scheduler/carillon/intake/rabbitmq"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -21,6 +24,8 @@ import (
 // Intake names the queues and topics whose messages are submissions.
 type Intake struct {
 	RabbitmqQueues origins
+	KafkaTopics    origins
+	KafkaGroup     string
 }
 
 // Flags declares the options.
@@ -29,6 +34,10 @@ func (o *Intake) Flags(f *flag.FlagSet) {
 		"`TENANT=QUEUE`: Queues of the broker of --rabbitmq-url whose messages are submissions, such as acme=acme.jobs, "+
 			"with commas between them. All jobs of a queue are its tenant's; a QUEUE alone is the default tenant's. See "+
 			"docs/queues.md.")
+	f.Var(&o.KafkaTopics, "submit-kafka-topic",
+		"`TENANT=TOPIC`: Topics of the cluster of --kafka-brokers whose records are submissions, in the same way.")
+	f.StringVar(&o.KafkaGroup, "submit-kafka-group", "carillon",
+		"`NAME`: Consumer group for these topics. All replicas on one store have the same.")
 }
 
 // origins are queues or topics, each with the tenant of its messages. It implements [flag.Value].
@@ -71,7 +80,7 @@ func (p *Parts) openIntake(
 	s *Service, api http.Handler, registry prometheus.Registerer,
 ) (doors []*intake.Door, err error) {
 	o := &p.options.Intake
-	if len(o.RabbitmqQueues) == 0 {
+	if len(o.RabbitmqQueues)+len(o.KafkaTopics) == 0 {
 		return nil, nil
 	}
 	metrics := intake.NewMetrics(registry)
@@ -97,6 +106,17 @@ func (p *Parts) openIntake(
 			Door:     door("queue "+from.name, dialer.Address(), from),
 		}))
 	}
+	for _, from := range o.KafkaTopics {
+		cluster, options, err := p.kafkaCluster()
+		if err != nil {
+			return nil, err
+		}
+		s.intake = append(s.intake, kafka.New(kafka.Config{
+			Options: options, Topic: from.name, Group: o.KafkaGroup,
+			MayReply: func(topic string) bool { return cluster.MayUse(from.tenant, topic) },
+			Door:     door("topic "+from.name, strings.Join(cluster.Brokers, ","), from),
+		}))
+	}
 	return doors, nil
 }
 
@@ -112,6 +132,22 @@ func (p *Parts) rabbitmqDialer() (*sending.Dialer, error) {
 		}
 	}
 	return nil, cli.Usage(errors.New("--submit-rabbitmq-queue needs --rabbitmq-url"))
+}
+
+// kafkaCluster returns the options of the cluster of callbacks, and those of a client for it.
+func (p *Parts) kafkaCluster() (*producing.Options, []kgo.Opt, error) {
+	for _, t := range p.options.callbackTypes {
+		if o, ok := t.(*producing.Options); ok && len(o.Brokers) > 0 {
+			own := *o
+			own.Logger = p.log
+			options, err := own.ClientOptions()
+			if err != nil {
+				return nil, nil, cli.Usagef("--kafka-brokers: %w", err)
+			}
+			return &own, options, nil
+		}
+	}
+	return nil, nil, cli.Usage(errors.New("--submit-kafka-topic needs --kafka-brokers"))
 }
 
 // notConsumed are the warnings about queues and topics whose messages wait in the broker.

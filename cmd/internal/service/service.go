@@ -198,6 +198,9 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		return nil, errors.Join(err, s.closers.Close())
 	}
 	var doors []*intake.Door
+	day := status.Day{Own: cfg.Status, Others: func(ctx context.Context, since, now time.Time) ([]status.Hour, error) {
+		return hoursOfOthers(ctx, jobs, s.dispatcher.Replica(), since, now)
+	}}
 	api := handlers.Config{
 		Store:        bounded.Jobs(groupcommit.New(jobs, writers(p.options.Store))),
 		Inspector:    jobs,
@@ -212,6 +215,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 			List: func(ctx context.Context, now time.Time) ([]replicas.Replica, error) {
 				return replicas.List(ctx, jobs, now)
 			},
+			Hours: day.Hours,
 		},
 		Crowded: p.options.Crowded,
 		Forecast: handlers.Forecast{
@@ -300,11 +304,25 @@ func openSecrets(
 	return s, nil
 }
 
+// hoursOfOthers returns what other replicas than one have stored of the hours since one.
+func hoursOfOthers(
+	ctx context.Context, records store.Records, own string, since, now time.Time,
+) (all []status.Hour, err error) {
+	stored, err := replicas.Hours(ctx, records, since, now)
+	for _, r := range stored {
+		if h, ok := status.DecodeHour(r.From, r.Tells); ok && r.Replica != own {
+			all = append(all, h)
+		}
+	}
+	return all, err
+}
+
 // destinationStates returns the states of a replica's destinations for the API.
 func destinationStates(d *dispatcher.Dispatcher) (all []handlers.DestinationState) {
 	for _, s := range d.Destinations() {
 		all = append(all, handlers.DestinationState{
 			Name: s.Name, InFlight: s.InFlight, Parked: s.Parked, Failures: s.Failures, OpenSince: s.Open, Duration: s.Took,
+			PartsOpen: s.PartsOpen, PartOpenSince: s.PartOpen,
 		})
 	}
 	return all

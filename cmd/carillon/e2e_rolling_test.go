@@ -1,0 +1,147 @@
+//go:build services
+
+package main_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestRollingRestart replaces all replicas, one after the other, while clients submit jobs and others fire: each new one
+// serves before an old one is stopped, and clients are sent to replicas that stay, as a cluster does it. Every submission
+// is accepted, and every instant fires once.
+func TestRollingRestart(t *testing.T) {
+	tested := stores
+	if os.Getenv("CARILLON_TEST_LONG") == "" { // it differs little from store to store
+		tested = slices.DeleteFunc(slices.Clone(stores), func(s freshStore) bool { return s.name != "sqlite" && s.name != "postgres" })
+	}
+	on(t, tested, func(t *testing.T, c *cluster) {
+		c.start(2, longLease...)
+		clients := &submitters{callback: c.webhook(), stop: make(chan struct{})}
+		clients.use(c.replicas)
+		for range 4 {
+			clients.Go(clients.submit)
+		}
+		c.until("deliveries come", func() bool { n, _ := c.receiver.counts(); return n > 20 })
+		for range 2 {
+			old := c.replicas[0]
+			c.replicas = append(c.replicas[1:], c.startOne(longLease...))
+			clients.use(c.replicas)
+			old.signal(t, syscall.SIGTERM)
+			select {
+			case <-old.exited:
+			case <-time.After(patience):
+				old.kill()
+				t.Fatal("it does not end")
+			}
+			if old.err != nil {
+				t.Errorf("it ended with %v\n%s", old.err, old.log)
+			}
+			clients.until(c, 40)
+		}
+		close(clients.stop)
+		clients.Wait()
+		for _, problem := range clients.problems {
+			t.Error(problem)
+		}
+		for i := range clients.accepted.Load() {
+			c.finished(fmt.Sprint("job-", i))
+		}
+		c.expectDeliveries(int(clients.accepted.Load()))
+		c.logLateness()
+	})
+}
+
+// submitters are clients that each submit one job after the other, due soon.
+type submitters struct {
+	sync.WaitGroup
+	callback map[string]any
+	stop     chan struct{}
+
+	begun, accepted atomic.Int64 // jobs
+
+	sending  sync.RWMutex // held while a request is under way
+	replicas []*replica   // to which requests are sent
+
+	lock     sync.Mutex
+	problems []string
+}
+
+// use sends all further requests to these replicas. When it returns, none is under way to another.
+func (s *submitters) use(replicas []*replica) {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	s.replicas = slices.Clone(replicas)
+}
+
+func (s *submitters) submit() {
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+		i := s.begun.Add(1) - 1
+		body, _ := json.Marshal(map[string]any{
+			"schedules": []string{time.Now().Add(time.Second).UTC().Format(time.RFC3339Nano)}, "callback": s.callback,
+		})
+		s.sending.RLock()
+		to := s.replicas[int(i)%len(s.replicas)]
+		problem := put(fmt.Sprintf("%s/v1/jobs/job-%d", to.url, i), body)
+		s.sending.RUnlock()
+		if problem != "" {
+			s.lock.Lock()
+			s.problems = append(s.problems, problem)
+			s.lock.Unlock()
+		}
+		s.accepted.Add(1)
+	}
+}
+
+func put(url string, body []byte) (problem string) {
+	request, err := http.NewRequest(http.MethodPut, url, bytes.NewReader(body))
+	if err != nil {
+		return err.Error()
+	}
+	request.Header.Set("Content-Type", "application/json")
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err.Error()
+	}
+	defer answer.Body.Close()
+	text, _ := io.ReadAll(answer.Body)
+	if answer.StatusCode != http.StatusCreated {
+		return fmt.Sprintf("%s: %s %s", url, answer.Status, text)
+	}
+	return ""
+}
+
+// until waits until so many more jobs have been submitted.
+func (s *submitters) until(c *cluster, more int64) {
+	c.Helper()
+	want := s.accepted.Load() + more
+	c.until("jobs are submitted", func() bool { return s.accepted.Load() >= want })
+}
+
+// logLateness tells how late the deliveries were. It is no promise on a machine that tests share.
+func (c *cluster) logLateness() {
+	c.receiver.lock.Lock()
+	defer c.receiver.lock.Unlock()
+	var late []time.Duration
+	for _, a := range c.receiver.arrivals {
+		late = append(late, a.at.Sub(a.instant))
+	}
+	slices.Sort(late)
+	n := len(late)
+	c.Logf("%d deliveries: p50 %v, p99 %v, the latest %v", n, late[n/2], late[n*99/100], late[n-1])
+}

@@ -1,0 +1,173 @@
+package chaos
+
+import (
+	"io"
+	"net"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/sim/checker"
+)
+
+// TestPlan: a seed always makes the same plan, of faults that the world can make, and of instants that are ahead.
+func TestPlan(t *testing.T) {
+	world := World{Relay: true, Server: true}
+	seen := make(map[string]bool)
+	for seed := range uint64(50) {
+		p := NewPlan(seed, 2*time.Minute, world)
+		if again := NewPlan(seed, 2*time.Minute, world); !reflect.DeepEqual(p, again) {
+			t.Fatalf("seed %d makes two plans", seed)
+		}
+		payloads := make(map[int]bool)
+		for _, o := range p.Ops {
+			for _, at := range o.Instants {
+				if at <= o.At {
+					t.Errorf("seed %d: instant %s of an operation at %s", seed, at, o.At)
+				}
+			}
+			if o.N > 0 && payloads[o.N] {
+				t.Errorf("seed %d: two operations have payload %d", seed, o.N)
+			}
+			payloads[o.N] = true
+			if o.At > p.Until || o.Replica >= p.Replicas {
+				t.Errorf("seed %d: %+v", seed, o)
+			}
+		}
+		ends := make([]time.Duration, p.Replicas)
+		for _, f := range p.Faults {
+			seen[f.What] = true
+			if f.Replica < 0 {
+				continue
+			}
+			if f.At < ends[f.Replica] {
+				t.Errorf("seed %d: %s, while replica %d has another fault", seed, f, f.Replica)
+			}
+			ends[f.Replica] = f.At + f.For
+		}
+	}
+	for _, what := range []string{Kill, Stall, Cut, Hang, Lossy, Slow, StoreKill, StoreStop, Receivers} {
+		if !seen[what] {
+			t.Errorf("there is no %s in 50 plans", what)
+		}
+	}
+	if seen[Full] {
+		t.Error("a disk that is not there is filled")
+	}
+	for _, f := range NewPlan(1, time.Hour, World{}).Faults {
+		if !slices.Contains([]string{Kill, Stall, Receivers}, f.What) {
+			t.Errorf("without a network and a server there is %s", f)
+		}
+	}
+}
+
+// TestRelay: a relay passes what comes, and loses connections as its faults say.
+func TestRelay(t *testing.T) {
+	server, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	go func() {
+		for {
+			c, err := server.Accept()
+			if err != nil {
+				return
+			}
+			go func() { _, _ = io.Copy(c, c); _ = c.Close() }()
+		}
+	}()
+	r, err := newRelay(t.Context(), server.Addr().String(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	connect := func() net.Conn {
+		c, err := net.Dial("tcp", r.address())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	// echo returns whether a message comes back.
+	echo := func(c net.Conn) bool {
+		if _, err := c.Write([]byte("hello")); err != nil {
+			return false
+		}
+		b := make([]byte, 5)
+		_, err := io.ReadFull(c, b)
+		return err == nil && string(b) == "hello"
+	}
+	first := connect()
+	if !echo(first) {
+		t.Error("nothing comes back")
+	}
+	r.begin(Cut)
+	if echo(first) || echo(connect()) {
+		t.Error("something passes a cut")
+	}
+	r.end(Cut)
+
+	r.begin(Hang)
+	hanging, ended := connect(), make(chan bool, 1)
+	go func() { ended <- echo(hanging) }()
+	r.end(Hang)
+	if <-ended; !echo(connect()) {
+		t.Error("nothing passes after it hung")
+	}
+
+	r.begin(Lossy)
+	lost := 0
+	for range 200 {
+		if !echo(connect()) {
+			lost++
+		}
+	}
+	if lost == 0 || lost == 200 {
+		t.Errorf("%d of 200 are lost", lost)
+	}
+}
+
+// TestJudge: what breaks a guarantee is told with the seed, the plan and a time line.
+func TestJudge(t *testing.T) {
+	begun := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	at := func(s int) time.Time { return begun.Add(time.Duration(s) * time.Second) }
+	result := func(deliveries ...checker.Delivery) *Result {
+		return &Result{
+			Plan: &Plan{Seed: 4711, Faults: []Fault{{What: Cut, Replica: 1}}},
+			History: checker.History{
+				Begun: begun, Calm: at(20), Ended: at(60), Due: at(20), Lease: Lease, Within: within,
+				Ops: []checker.Op{{
+					Kind: checker.Put, Key: "k", N: 1, Invoked: at(1), Returned: at(2), Status: 201,
+					Schedule: checker.Schedule{Instants: []time.Time{at(10)}},
+				}},
+				Deliveries: deliveries,
+				Final:      checker.Final{Jobs: map[string]checker.Job{"k": {N: 1, State: "finished"}}},
+			},
+			Notes: []Note{{at(5), "cut begins"}},
+		}
+	}
+	var out strings.Builder
+	delivered := checker.Delivery{
+		ID: "i", Key: "k", Instant: at(10), Attempt: 1, N: 1, Begun: at(10), Local: at(10), Ended: at(11), Took: true, Told: true,
+	}
+	if !result(delivered).Judge(&out) {
+		t.Errorf("a history without a fault is judged:\n%s", &out)
+	}
+	out.Reset()
+	if result().Judge(&out) {
+		t.Error("a lost instant is not noticed")
+	}
+	for _, want := range []string{"nothing lost", "seed 4711", "cut for 0s at replica 1", "put k with payload 1", "cut begins"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("it does not tell %q:\n%s", want, &out)
+		}
+	}
+	r := result(delivered)
+	if r.Faults = []string{"replica 1 ended by itself"}; r.Judge(&out) {
+		t.Error("a replica that ended is not noticed")
+	}
+}

@@ -1,0 +1,55 @@
+package chaos
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/sim"
+	"github.com/carillon-scheduler/carillon/sim/checker"
+)
+
+// Judge judges a result, prints what was seen, and reports whether nothing was wrong. What is wrong is printed with the
+// seed, the plan and a time line.
+func (r *Result) Judge(out io.Writer) bool {
+	say := func(format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
+	h := &r.History
+	acknowledged, taken := 0, 0
+	for i := range h.Ops {
+		if h.Ops[i].Status >= 200 && h.Ops[i].Status < 300 {
+			acknowledged++
+		}
+	}
+	for i := range h.Deliveries {
+		if h.Deliveries[i].Took {
+			taken++
+		}
+	}
+	say("%d requests, %d of them acknowledged; %d attempts, %d of them taken; %d faults; settled after %s",
+		len(h.Ops), acknowledged, len(h.Deliveries), taken, len(h.Troubles), h.Ended.Sub(h.Calm).Round(time.Second))
+	violations := checker.Check(h)
+	for _, fault := range r.Faults {
+		say("wrong: %s", fault)
+	}
+	lines := make([]sim.Line, len(r.Notes))
+	for i, n := range r.Notes {
+		lines[i] = sim.Line{At: n.At.Sub(h.Begun), Text: n.Text}
+	}
+	told := make(map[string]bool)
+	for _, v := range violations {
+		say("violation at %s of %s", v.At.Sub(h.Begun), v)
+		if !told[v.Key] {
+			told[v.Key] = true
+			say("%s", sim.Timeline(h, lines, v.Key))
+		}
+	}
+	if len(violations) == 0 && len(r.Faults) == 0 {
+		return true
+	}
+	say("seed %d; the plan:", r.Plan.Seed)
+	for _, f := range r.Plan.Faults {
+		say("%s", f)
+	}
+	say("the logs of the replicas are in %s", r.Folder)
+	return false
+}

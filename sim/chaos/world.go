@@ -1,0 +1,259 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/sim/checker"
+)
+
+// The options of the replicas. The times are shorter than the defaults, so that more happens in a run.
+const (
+	Lease           = 20 * time.Second
+	callbackTimeout = 8 * time.Second
+	slots           = 16
+	// within is the time in which a change takes effect, or never, as docs/guarantees.md says.
+	within = 30 * time.Second
+	// settling is the longest time after the faults in which everything due must be done. It exceeds a lease and the
+	// pauses of retries and circuits.
+	settling = 2 * time.Minute
+)
+
+// Options say what to run.
+type Options struct {
+	// Program is the path of the built service.
+	Program string
+	// Store is the store's address. It must be empty, and belongs to the run.
+	Store string
+	// Control is the path of a program that stops, starts and kills the store's server, by these words; empty for none.
+	Control string
+	// Disk is a folder on a disk of its own that has the store; empty for none.
+	Disk string
+	// Length is how long there are faults.
+	Length time.Duration
+	Seed   uint64
+	// Out is where the plan and what is found are printed.
+	Out io.Writer
+}
+
+// world is a run under way.
+type world struct {
+	o        Options
+	plan     *Plan
+	target   string // the address of the store's server; empty without a network
+	folder   string
+	replicas []*replica
+
+	lock    sync.Mutex
+	random  *rand.Rand
+	history checker.History
+	notes   []Note
+	faults  []string // what is wrong besides the guarantees that the checker judges
+	calm    bool
+	sick    int // receivers' faults of this moment
+}
+
+// Note is a line about the world.
+type Note struct {
+	At   time.Time
+	Text string
+}
+
+// Result is what a run has shown.
+type Result struct {
+	Plan    *Plan
+	History checker.History
+	Notes   []Note
+	// Faults are what is wrong besides guarantees, such as a replica that ended by itself.
+	Faults []string
+	// Folder has the logs of the replicas.
+	Folder string
+}
+
+// Run runs the plan of a seed. An error says why it could not be run. The caller removes the folder.
+func Run(ctx context.Context, o Options) (*Result, error) {
+	w := &world{o: o, random: random(o.Seed)}
+	if u, err := url.Parse(o.Store); err == nil && u.Host != "" {
+		w.target = u.Host
+	}
+	w.plan = NewPlan(o.Seed, o.Length, World{Relay: w.target != "", Server: o.Control != "", Disk: o.Disk != ""})
+	for _, f := range w.plan.Faults {
+		_, _ = fmt.Fprintln(o.Out, f)
+	}
+	var err error
+	if w.folder, err = os.MkdirTemp("", "carillon-chaos-"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		for _, r := range w.replicas {
+			r.close()
+		}
+	}()
+	result := func() *Result {
+		w.lock.Lock()
+		defer w.lock.Unlock()
+		return &Result{w.plan, w.history, w.notes, w.faults, w.folder}
+	}
+	for i := range w.plan.Replicas {
+		r, err := w.newReplica(ctx, i)
+		if r != nil {
+			w.replicas = append(w.replicas, r)
+		}
+		if err != nil {
+			return result(), err
+		}
+	}
+	if err := w.serving(ctx); err != nil {
+		return result(), err
+	}
+	w.history = checker.History{
+		Begun: time.Now().Truncate(time.Second), Lease: Lease, CallbackTimeout: callbackTimeout, Within: within,
+		Link: 4 * time.Second, Slots: slots,
+	}
+	var running sync.WaitGroup
+	for i := range w.plan.Ops {
+		running.Go(func() { w.client(ctx, &w.plan.Ops[i]) })
+	}
+	for i := range w.plan.Faults {
+		running.Go(func() { w.happen(ctx, &w.plan.Faults[i]) })
+	}
+	running.Wait()
+	if err := ctx.Err(); err != nil {
+		return result(), err
+	}
+	w.settle(ctx)
+	return result(), ctx.Err()
+}
+
+// serving returns when all replicas serve.
+func (w *world) serving(ctx context.Context) error {
+	for end := time.Now().Add(time.Minute); ; sleep(ctx, 50*time.Millisecond) {
+		if _, quiet := (&world{o: w.o, replicas: w.replicas, plan: &Plan{}}).look(); quiet {
+			return nil
+		}
+		if ctx.Err() != nil || time.Now().After(end) {
+			return errors.New("the replicas do not become ready; their logs are in " + w.folder)
+		}
+	}
+}
+
+// happen makes a fault.
+func (w *world) happen(ctx context.Context, f *Fault) {
+	sleep(ctx, time.Until(w.history.Begun.Add(f.At)))
+	if ctx.Err() != nil {
+		return
+	}
+	w.note("%s begins", f)
+	from, until := time.Now(), time.Time{}
+	of := f.Replica
+	switch f.What {
+	case Kill:
+		r := w.replicas[f.Replica]
+		r.kill()
+		sleep(ctx, f.For)
+		if err := r.start(ctx); err != nil {
+			w.fault("replica %d can't be started: %v", f.Replica, err)
+		}
+		until = time.Now().Add(Lease) // as long as its claims last
+	case Stall:
+		r := w.replicas[f.Replica]
+		r.signal(syscall.SIGSTOP)
+		sleep(ctx, f.For)
+		r.signal(syscall.SIGCONT)
+		if w.target == "" { // it may have had the lock of the file
+			of = -1
+		}
+	case Cut, Hang, Lossy, Slow:
+		r := w.replicas[f.Replica].relay
+		r.begin(f.What)
+		sleep(ctx, f.For)
+		r.end(f.What)
+	case StoreKill, StoreStop:
+		w.control(strings.TrimPrefix(f.What, "store-"))
+		sleep(ctx, f.For)
+		w.control("start")
+	case Full:
+		remove, err := fill(w.o.Disk)
+		if err == nil {
+			sleep(ctx, f.For)
+			err = remove()
+		}
+		if err != nil {
+			w.fault("the disk can't be filled: %v", err)
+		}
+	case Receivers:
+		w.with(func() { w.sick++ })
+		sleep(ctx, f.For)
+		w.with(func() { w.sick-- })
+	}
+	if until.IsZero() {
+		until = time.Now()
+	}
+	w.with(func() {
+		w.history.Troubles = append(w.history.Troubles, checker.Trouble{What: f.What, Replica: of, From: from, To: until})
+	})
+	w.note("%s ends", f)
+}
+
+func (w *world) with(f func()) {
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	f()
+}
+
+func (w *world) note(format string, args ...any) {
+	w.with(func() { w.notes = append(w.notes, Note{time.Now(), fmt.Sprintf(format, args...)}) })
+}
+
+// fault notes what must not be.
+func (w *world) fault(format string, args ...any) {
+	w.note("wrong: "+format, args...)
+	w.with(func() { w.faults = append(w.faults, fmt.Sprintf(format, args...)) })
+}
+
+// control acts on the store's server. A server that was killed may not start at once, while parts of it still end.
+func (w *world) control(action string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	for try := 1; ; try++ {
+		//nolint:gosec // the caller's program
+		out, err := exec.CommandContext(ctx, w.o.Control, action).CombinedOutput()
+		switch {
+		case err == nil:
+			return
+		case try == 10 || ctx.Err() != nil:
+			w.fault("%s %s: %v\n%s", filepath.Base(w.o.Control), action, err, out)
+			return
+		}
+		w.note("%s %s fails: %v", filepath.Base(w.o.Control), action, err)
+		sleep(ctx, time.Second)
+	}
+}
+
+// settle waits until everything due is done, or the time for it is over, and reads the final state.
+func (w *world) settle(ctx context.Context) {
+	calm := time.Now()
+	w.with(func() { w.calm, w.history.Calm = true, calm })
+	w.note("calm")
+	for {
+		final, quiet := w.look()
+		ended := time.Now()
+		// What is due until the end is looked at, for as long as it takes at most.
+		if quiet && ended.After(calm.Add(Lease)) || ended.After(calm.Add(settling)) || ctx.Err() != nil {
+			w.with(func() { w.history.Final, w.history.Ended, w.history.Due = final, ended, calm })
+			return
+		}
+		sleep(ctx, time.Second)
+	}
+}
