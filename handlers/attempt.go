@@ -144,7 +144,8 @@ func (a *api) first(s *submission, now time.Time) state {
 	switch {
 	case s.condition.Absent, always && (reaches || s.origin.Repeated):
 		return create
-	case !always && (reaches || s.origin.Repeated || !a.tenants.Met(s.job.Tenant)): // a put that fails must not make a tenant known
+	// A put that fails must not make a tenant known.
+	case !always && (reaches || s.origin.Repeated || !a.tenants.Met(s.job.Tenant)):
 		return read
 	default:
 		return direct

@@ -11,8 +11,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store/storeurl"
 )
 
-const shardHelp = "Spread the jobs and occurrences of a MongoDB database over the shards of its cluster, by a hash of " +
-	"their ids. Replicas may run meanwhile. A second call changes nothing. See docs/stores.md."
+const shardHelp = "Spread the jobs and occurrences of a MongoDB database over the shards of its cluster, by a hash " +
+	"of their ids. Replicas may run meanwhile. A second call changes nothing. See docs/stores.md."
 
 // shardCommand shards the collections of a database.
 type shardCommand struct{ store string }
@@ -28,7 +28,7 @@ func (c *shardCommand) Run(ctx context.Context, in cli.Input, _ *audit.Entry) er
 		return cli.Usagef("--store is missing: name the store, as for serve")
 	}
 	if _, err := storeurl.Parse(c.store, "mongodb", "mongodb+srv"); err != nil {
-		return cli.Usagef("--store: only a MongoDB database is sharded by a command, such as mongodb://host/carillon: %w", err)
+		return cli.Usagef("--store: only a MongoDB database, such as mongodb://host/carillon, is sharded so: %w", err)
 	}
 	if err := mongodb.Shard(ctx, c.store); err != nil {
 		return err

@@ -38,7 +38,7 @@ func run(args []string) (err error) {
 	out := f.String("out", "", "`FOLDER`: Where the results go; it is emptied first. (ROOT/dist)")
 	version := f.String("version", "",
 		"`VERSION`: Such as v1.2.3, which must be the commit's tag. (a snapshot, named by git)")
-	platforms := f.String("platforms", "linux/amd64,linux/arm64",
+	platforms := f.String("platforms", "linux/amd64,linux/arm64,darwin/arm64",
 		"`LIST`: Systems and processors to build for. Packages and images are made for Linux only.")
 	only := f.String("only", "", "`KIND`: Make nothing but the image. (all)")
 	push := f.String("push", "",

@@ -57,15 +57,15 @@ func shard(ctx context.Context, admin *mongo.Database, c *mongo.Collection) erro
 	if _, err := c.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: key}); err != nil {
 		return mapError(err)
 	}
-	namespace := c.Database().Name() + "." + c.Name()
-	return mapError(admin.RunCommand(ctx, bson.D{{Key: "shardCollection", Value: namespace}, {Key: "key", Value: key}}).Err())
+	command := bson.D{{Key: "shardCollection", Value: c.Database().Name() + "." + c.Name()}, {Key: "key", Value: key}}
+	return mapError(admin.RunCommand(ctx, command).Err())
 }
 
 // permitted names the role that the user lacks, if that is the error.
 func permitted(err error) error {
 	if serverError, ok := errors.AsType[mongo.ServerError](err); ok &&
 		slices.ContainsFunc(permissionCodes, serverError.HasErrorCode) {
-		return fmt.Errorf("the user may not shard collections; it needs the role clusterManager, on the database admin: %w", err)
+		return fmt.Errorf("the user may not shard collections; it needs the role clusterManager: %w", err)
 	}
 	return err
 }

@@ -114,7 +114,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	switch {
 	case f.NArg() > 0:
 		return fmt.Errorf("unexpected argument %q", f.Arg(0))
-	case o.killed < 4 || o.patience <= 0 || o.count < 1 || o.rounds < 1 || o.waiting < 1 || o.rate <= 0 || o.payload < 40 || o.duration <= 0 || o.idle <= 0 ||
+	case o.killed < 4 || o.patience <= 0:
+		return errors.New("--killed or --patience is too small")
+	case o.count < 1 || o.rounds < 1 || o.waiting < 1 || o.rate <= 0 || o.payload < 40 || o.duration <= 0 || o.idle <= 0 ||
 		o.limit <= 0:
 		return errors.New("a number is too small")
 	case int(o.rate*o.duration.Seconds()) < 1:
