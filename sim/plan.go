@@ -308,9 +308,19 @@ func (d *drafter) operators() {
 		}
 	}
 	if d.IntN(4) == 0 {
-		d.Ops = append(d.Ops, Op{
-			At: d.upTo(d.Until.D() / 2), Kind: checker.Quota, Tenant: otherTenant, Jobs: 1, Replica: d.IntN(d.Replicas), Again: 4,
-		})
+		q := Op{
+			At: d.upTo(d.Until.D() / 2), Kind: checker.Quota, Tenant: otherTenant, Jobs: 1 + d.IntN(2),
+			Replica: d.IntN(d.Replicas), Again: 4,
+		}
+		d.Ops = append(d.Ops, q)
+		for i := range 4 { // there are more jobs than it allows
+			o := Op{
+				At: q.At + d.upTo((d.Until - q.At).D()), Kind: checker.Put, Key: fmt.Sprintf("quota-%d", i), Tenant: otherTenant,
+				Replica: d.IntN(d.Replicas),
+			}
+			d.define(&o)
+			d.Ops = append(d.Ops, o)
+		}
 	}
 	if d.Revoked > 0 {
 		d.Ops = append(d.Ops, Op{At: d.Revoked, Kind: checker.Revoke, Caller: "second", Replica: d.IntN(d.Replicas), Again: 4})

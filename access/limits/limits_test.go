@@ -197,8 +197,14 @@ type counted struct {
 	slow          time.Duration
 }
 
-func (c *counted) Count(_ context.Context, _ time.Time, lanes []job.Lane, limit int) ([]store.Count, error) {
-	time.Sleep(c.slow)
+func (c *counted) Count(ctx context.Context, _ time.Time, lanes []job.Lane, limit int) ([]store.Count, error) {
+	if c.slow > 0 {
+		select {
+		case <-time.After(c.slow):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 	c.counts.Add(1)
 	if c.fail.Load() {
 		return nil, store.ErrUnavailable
@@ -393,6 +399,37 @@ func TestCountsAreRenewed(t *testing.T) {
 	})
 }
 
+// TestACountIsNotOldAfterAPause: the first submission after a pause notices what other replicas have added meanwhile.
+// It waits no longer than a second for that.
+func TestACountIsNotOldAfterAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, one := range []struct {
+			slow, waits time.Duration
+			exceeded    bool
+		}{
+			{slow: 100 * time.Millisecond, waits: 100 * time.Millisecond, exceeded: true},
+			{slow: 900 * time.Millisecond, waits: 900 * time.Millisecond, exceeded: true},
+			{slow: time.Minute, waits: time.Second, exceeded: false},
+		} {
+			var s counted
+			l := quotas(10, 10, &s)
+			if err := l.Admit(t.Context(), anyKey, "acme", 1, 1); err != nil {
+				t.Fatal(err)
+			}
+			l.Settle(anyKey, "acme", 1, 1, 0, 0)
+			s.slow = one.slow
+			s.pending.Store(10)
+			time.Sleep(45 * time.Second)
+			start := time.Now()
+			err := l.Admit(t.Context(), anyKey, "acme", 0, 1)
+			if took := time.Since(start); (err != nil) != one.exceeded || took != one.waits {
+				t.Errorf("with a count of %s it took %s: %v", one.slow, took, err)
+			}
+			_ = l.Close()
+		}
+	})
+}
+
 // TestQuotasWhileTheStoreIsAway: an unknown tenant is not admitted; a known one is, by what is known.
 func TestQuotasWhileTheStoreIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -413,6 +450,32 @@ func TestQuotasWhileTheStoreIsAway(t *testing.T) {
 			t.Errorf("of an unknown tenant it is %v", err)
 		}
 	})
+}
+
+// TestOwnLimitsDoNotWaitForAnother: while the limits are being read, a request that sets others ends with its own time.
+func TestOwnLimitsDoNotWaitForAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		own := limits.NewOwn(stuck{memory.New()}, slog.New(slog.DiscardHandler))
+		defer func() { _ = own.Close() }()
+		long, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		go func() { _ = own.Load(long) }()
+		synctest.Wait()
+		begun := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := own.Load(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != time.Second {
+			t.Errorf("after %s: %v", time.Since(begun), err)
+		}
+	})
+}
+
+// stuck has records that can't be read.
+type stuck struct{ *memory.Store }
+
+func (stuck) Records(ctx context.Context, _ store.RecordFilter) ([]store.Record, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
 }
 
 // TestOwnLimits: they are in force on every replica within seconds, in the places of the defaults; also while the store

@@ -125,7 +125,7 @@ type Own struct {
 	log     *slog.Logger
 
 	known   atomic.Pointer[map[string]TenantDraft] // by tenant; never changed
-	loading sync.Mutex                             // is held during a read, so that the last read is kept
+	loading chan struct{}                          // has room for one, who reads, so that the last read is kept
 	mu      sync.Mutex
 	read    time.Time // start of the last read
 	reading bool
@@ -152,7 +152,7 @@ func (b *background) Close() error {
 // NewOwn returns the limits in a store's records. They are read at their first use, and every few seconds while they
 // are used. If a read fails, the last known limits apply.
 func NewOwn(records store.Records, log *slog.Logger) *Own {
-	o := &Own{records: records, log: log}
+	o := &Own{records: records, log: log, loading: make(chan struct{}, 1)}
 	o.begin()
 	return o
 }
@@ -206,8 +206,12 @@ func (o *Own) refresh() {
 
 // Load reads all limits.
 func (o *Own) Load(ctx context.Context) error {
-	o.loading.Lock()
-	defer o.loading.Unlock()
+	select { // no mutex: a request would wait for the store beyond its own time
+	case o.loading <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-o.loading }()
 	known := make(map[string]TenantDraft)
 	filter := store.RecordFilter{Collection: collection, Limit: pageSize}
 	for {

@@ -50,9 +50,13 @@ func (e *Exceeded) Error() string {
 // duration of a count.
 const (
 	freshest = 500 * time.Millisecond // if the quota were exceeded
-	oldest   = 5 * time.Second        // else, since other replicas add to it
+	oldest   = 5 * time.Second        // else, since other replicas add to it: then it is counted in the background
+	idle     = 10 * time.Second       // if nobody asked meanwhile: then the submission waits for the count
 	rest     = 20
 )
+
+// patience is the time to wait for a count where the last one may do.
+const patience = time.Second
 
 // mostCounts is half of the maximum number of spaces whose counts are kept.
 const mostCounts = 10_000
@@ -154,14 +158,13 @@ func (l *Limiter) admit(ctx context.Context, s *space, jobs, pending int) error 
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	old := time.Since(u.at)
-	if u.of != s.Quota || u.exceeded(s, jobs, pending) != nil && old >= max(freshest, rest*u.took) {
-		start, counted, err := l.quotas.count(ctx, s)
-		if err != nil {
+	switch old := time.Since(u.at); {
+	case u.of != s.Quota || u.exceeded(s, jobs, pending) != nil && old >= max(freshest, rest*u.took):
+		if err := l.countNow(ctx, u, s); err != nil {
 			return err
 		}
-		u.counted(start, counted.plus(u.unsettled.jobs, u.unsettled.pending), s.Quota)
-	} else if old >= max(oldest, rest*u.took) && !u.counting {
+	case u.counting || old < max(oldest, rest*u.took):
+	case old < max(idle, rest*u.took) || l.countSoon(ctx, u, s) != nil:
 		u.counting = true
 		l.running.Go(func() { l.recount(u, s) })
 	}
@@ -173,6 +176,22 @@ func (l *Limiter) admit(ctx context.Context, s *space, jobs, pending int) error 
 	l.near(s, u.has)
 	u.unsettled = u.unsettled.plus(jobs, pending)
 	return nil
+}
+
+// countNow counts a space's objects while its submissions wait.
+func (l *Limiter) countNow(ctx context.Context, u *usage, s *space) error {
+	start, counted, err := l.quotas.count(ctx, s)
+	if err == nil {
+		u.counted(start, counted.plus(u.unsettled.jobs, u.unsettled.pending), s.Quota)
+	}
+	return err
+}
+
+// countSoon does the same, but its submissions do not wait for long.
+func (l *Limiter) countSoon(ctx context.Context, u *usage, s *space) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return l.countNow(ctx, u, s)
 }
 
 // near tells of the tenant's quotas of which most is used.
