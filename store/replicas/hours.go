@@ -28,7 +28,9 @@ type Hour struct {
 	Tells []byte
 }
 
-func hourKey(at time.Time) string { return fmt.Sprintf("%010d", at.Unix()/int64(time.Hour/time.Second)) }
+func hourKey(at time.Time) string {
+	return fmt.Sprintf("%010d", at.Unix()/int64(time.Hour/time.Second))
+}
 
 func (h *Hour) change(replica string, now time.Time) store.RecordChange {
 	return store.RecordChange{
