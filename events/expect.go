@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -15,6 +14,7 @@ import (
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/checkins"
 )
 
 // WatchType is the callback type of watches, which [Watcher] sends.
@@ -35,9 +35,10 @@ type watched struct {
 	Key string `json:"key"`
 }
 
-// Watch returns the job that watches a job with an ExpectBy, whose schedule began at a time: it has the same instants
-// and fires ExpectBy after each of them. Some is false if nothing is left to be watched.
-func Watch(j *job.Job, begun time.Time) (watch job.Job, some bool) {
+// Watch returns the job that watches a job with an ExpectBy, whose schedule began at a time: it has the same instants,
+// each once, however many steps and subscribers a sequence has there, and fires ExpectBy after each of them. Some is
+// false if nothing is left to be watched. The error means that this machine does not know the zone.
+func Watch(j *job.Job, begun time.Time) (watch job.Job, some bool, err error) {
 	data, err := json.Marshal(watched{j.Key})
 	if err != nil {
 		data = []byte("{}") // can't happen: a key is a valid text
@@ -51,39 +52,23 @@ func Watch(j *job.Job, begun time.Time) (watch job.Job, some bool) {
 	// It is tried until the event is stored.
 	watch.Options.Retry = job.Retry{MaxAttempts: 1000, Initial: job.Duration(time.Second), Max: job.Duration(time.Minute)}
 	if j.Schedule.Recurs() {
-		return watch, true
+		return watch, true, nil
 	}
-	watch.Schedule = job.Schedule{
-		Instants: slices.DeleteFunc(slices.Clone(j.Schedule.Instants), func(at time.Time) bool {
-			return !at.Add(time.Duration(j.Options.ExpectBy)).After(begun)
-		}),
-	}
-	return watch, len(watch.Schedule.Instants) > 0
-}
-
-// checkIns has a record for each check-in, by tenant, key and instant.
-const checkIns = "check-ins"
-
-func checkInKey(of job.Name, at time.Time) string {
-	return of.Tenant + "/" + of.Key + "/" + strconv.FormatInt(at.UnixMilli(), 10)
+	all, err := j.Schedule.Distinct()
+	watch.Schedule = job.Schedule{Instants: slices.DeleteFunc(all, func(at time.Time) bool {
+		return !at.Add(time.Duration(j.Options.ExpectBy)).After(begun)
+	})}
+	return watch, len(watch.Schedule.Instants) > 0, err
 }
 
 // CheckIn records that the check-in after a job's instant has come. Until is the time up to which it is expected.
 // Repeating it changes nothing. The errors are those of [store.Records].
 func CheckIn(ctx context.Context, records store.Records, of job.Name, at, until, now time.Time) error {
-	return records.WriteRecords(ctx, []store.RecordChange{{
-		Collection: checkIns, Key: checkInKey(of, at), Version: job.NewRevision(now), Body: []byte("{}"),
-		// A watch may fire late, since its replica or its tenant may have been stopped.
-		ExpiresAt: until.Add(30 * 24 * time.Hour), Now: now,
-	}})[0]
-}
-
-// checkedIn reports whether the check-in after an instant has come.
-func checkedIn(ctx context.Context, records store.Records, of job.Name, at, now time.Time) (bool, error) {
-	found, err := records.Records(ctx, store.RecordFilter{
-		Collection: checkIns, Keys: []string{checkInKey(of, at)}, Limit: 1, Now: now,
-	})
-	return len(found) > 0, err
+	// A watch may fire late, since its replica or its tenant may have been stopped.
+	const longer = 30 * 24 * time.Hour
+	come := checkins.CheckIn{Name: of, At: at, ExpiresAt: until.Add(longer)}
+	_, err := checkins.Keep(ctx, records, []checkins.CheckIn{come}, now)
+	return err
 }
 
 // Watcher is the sender of watches: when one fires, it looks whether the check-in has come, and tells if it has not.
@@ -141,7 +126,7 @@ func (e *Events) look(ctx context.Context, d *callbacks.Delivery) error {
 	case !j.PausedAt.IsZero():
 		return nil // nothing is expected of a paused job
 	}
-	if come, err := checkedIn(ctx, e.cfg.Store, of, d.Timestamp, now); come || err != nil {
+	if come, err := checkins.Has(ctx, e.cfg.Store, of, d.Timestamp, now); come || err != nil {
 		return err
 	}
 	return e.missed(ctx, &j.Job, d.Timestamp, now)

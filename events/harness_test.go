@@ -164,9 +164,9 @@ func (w *world) expect(key string, by time.Duration, change func(*job.Job)) job.
 		}
 	})
 	now := time.Now().UTC().Truncate(time.Millisecond)
-	watch, some := events.Watch(&j, now)
-	if !some {
-		w.Fatal("there is nothing to watch")
+	watch, some, err := events.Watch(&j, now)
+	if !some || err != nil {
+		w.Fatal("there is nothing to watch", err)
 	}
 	watch.Revision, watch.CreatedAt, watch.UpdatedAt, watch.ExpiresAt = job.NewRevision(now), now, now, j.ExpiresAt
 	watch.Version = watch.Revision

@@ -43,6 +43,8 @@ type Report struct {
 	Unknown int
 	// Incomplete reports that a bound was reached, so that jobs are missing.
 	Incomplete bool
+	// Unmatched are the destinations in Limits and Down that nothing is due for, sorted.
+	Unmatched []string
 }
 
 // Step is what falls due in one step.
@@ -103,6 +105,10 @@ func (p *Plan) Report(q *Query) Report {
 		fired = Simulate(&c, before, q.Capacity, len(c.Periods))
 	}
 	r := Report{Unknown: c.Unknown, Incomplete: c.Incomplete, Steps: make([]Step, q.Steps)}
+	known := make(map[string]bool)
+	for _, w := range q.Waiting {
+		known[w.Destination] = true
+	}
 	for i := range r.Steps {
 		s := &r.Steps[i]
 		s.From = q.From.Add(time.Duration(i) * q.Step)
@@ -123,13 +129,30 @@ func (p *Plan) Report(q *Query) Report {
 		}
 		s.Tenants, s.Destinations = parts(tenants, q.Top), parts(destinations, q.Top)
 		s.Priorities = parts(priorities, len(priorities))
+		for name := range destinations {
+			known[name] = true
+		}
 		for k := range s.Destinations {
 			s.Destinations[k].DrainedAt = periods.last(fired.DrainedOf[s.Destinations[k].Name])
 		}
 		s.Left, s.DrainedAt = fired.Left[periods.until-1], periods.last(fired.Drained)
 		r.Total += s.Count
 	}
+	r.Unmatched = q.unmatched(known)
 	return r
+}
+
+// unmatched are the destinations that are assumed to be limited or down, and are not known.
+func (c *Capacity) unmatched(known map[string]bool) []string {
+	names := make(map[string]bool)
+	for name := range c.Limits {
+		names[name] = !known[name]
+	}
+	for _, d := range c.Down {
+		names[d.Destination] = !known[d.Destination]
+	}
+	maps.DeleteFunc(names, func(_ string, is bool) bool { return !is })
+	return slices.Sorted(maps.Keys(names))
 }
 
 // flow returns the index of a flow, which is added if it is not among the flows.

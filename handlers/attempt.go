@@ -47,6 +47,8 @@ type attempt struct {
 	admitted admission
 	// stored is the job with the beginning of its schedule, once it is stored.
 	stored *job.Job
+	// missed are the occurrences of the last put that are past their deadline.
+	missed []job.Occurrence
 	// expected is the outcome of the last put if all of its Carried are still pending when it takes effect.
 	expected outcome
 }

@@ -3,7 +3,9 @@ package handlers
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"slices"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -53,6 +55,40 @@ func (a *api) appendChange(
 		}
 	}
 	return append(changes, e)
+}
+
+// mostMissed bounds the entries of what one submission has missed.
+const mostMissed = 100
+
+// appendMissed appends what history tells of occurrences that were submitted after their deadline, in order of their
+// instants. Of very many, the first entry stands for all before it too.
+func appendMissed(to []*history.Entry, missed []job.Occurrence, now time.Time) []*history.Entry {
+	if len(missed) == 0 || job.Reserved(missed[0].Name.Key) {
+		return to
+	}
+	more := max(0, len(missed)-mostMissed)
+	for i := range missed[more:] {
+		e := &history.Entry{Kind: history.Missed, At: now, Error: "it was submitted after its deadline"}
+		if i == 0 && more > 0 {
+			e.Count = more + 1
+			e.Error = fmt.Sprintf("%d occurrences up to this one were submitted after their deadlines", e.Count)
+		}
+		e.About(&missed[more+i])
+		to = append(to, e)
+	}
+	return to
+}
+
+// recordMissed records instants that were missed when they were submitted, as the dispatcher does with others.
+func (a *api) recordMissed(missed []*history.Entry) {
+	if len(missed) == 0 {
+		return
+	}
+	for _, to := range []Recorder{a.History, a.Events} {
+		if to != nil {
+			to.Record(missed...)
+		}
+	}
 }
 
 // recordDead records what became of dead letters.

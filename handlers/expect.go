@@ -12,8 +12,11 @@ import (
 
 	"github.com/carillon-scheduler/carillon/access"
 	"github.com/carillon-scheduler/carillon/events"
+	"github.com/carillon-scheduler/carillon/explain"
+	"github.com/carillon-scheduler/carillon/explain/facts"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/checkins"
 )
 
 // forService returns a context in which the caller reaches the service's own jobs, which no key's prefix covers. The
@@ -33,7 +36,11 @@ func (a *api) watchAll(ctx context.Context, attempts []*attempt) {
 		if t.outcome.err != nil || t.stored == nil || t.stored.Options.ExpectBy == 0 {
 			continue
 		}
-		watch, some := events.Watch(t.stored, t.at)
+		watch, some, err := events.Watch(t.stored, t.at)
+		if err != nil {
+			t.outcome.err = err
+			continue
+		}
 		if !some {
 			a.unwatch(ctx, t.job.Name, t.newer)
 			continue
@@ -140,6 +147,11 @@ func (a *api) checkIn(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
+	if !open && !at.IsZero() {
+		if err := a.refuseNoInstant(ctx, status.Name, at, now); err != nil {
+			return err
+		}
+	}
 	answer.At = instantText(at)
 	until := at.Add(time.Duration(status.Options.ExpectBy))
 	if answer.Cancelled = open && !now.After(until); answer.Cancelled {
@@ -148,6 +160,27 @@ func (a *api) checkIn(c *gin.Context) error {
 		}
 	}
 	return writeJSON(c, http.StatusOK, answer)
+}
+
+// refuseNoInstant refuses a check-in for a time that is no instant of the job, and never was, as far as is known. One
+// that was checked in before is left alone, since a check-in may be repeated.
+func (a *api) refuseNoInstant(ctx context.Context, of job.Name, at, now time.Time) error {
+	if come, err := checkins.Has(ctx, a.Records, of, at, now); come || err != nil {
+		return err
+	}
+	question, err := a.facts.Gather(ctx, of, facts.At, at)
+	if err != nil {
+		return err
+	}
+	answer := explain.Explain(question)
+	if answer.Code != explain.NoSuchInstant && answer.Code != explain.SkippedByClockChange {
+		return nil
+	}
+	detail := job.FormatTime(at) + " is no instant of this job"
+	for i, nearest := range answer.Nearest {
+		detail += []string{"; the nearest ones are ", " and "}[min(i, 1)] + job.FormatTime(nearest)
+	}
+	return &statusError{http.StatusConflict, detail}
 }
 
 // readCheckIn reads the instant that a check-in is for; zero if it names none.

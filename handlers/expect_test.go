@@ -128,6 +128,11 @@ func TestJobsAreWatched(t *testing.T) {
 		"in a batch": {func(a *api) {
 			a.call("POST", "/v1/jobs/batch", "["+expecting(body("a", time.Minute), "15m")+","+expecting(body("b", time.Minute), "15m")+"]").want(200)
 		}, []string{"1m0s+15m0s"}},
+		"a sequence: each instant once, however many steps and subscribers it has": {func(a *api) {
+			a.call("PUT", "/v1/jobs/a", with(expecting(sequence("a", []any{
+				wait(1, "minute"), fire("x"), fire("y"), wait(1, "hour"), fire("z"),
+			}), "15m"), "subscribers", []string{"ann", "bob"})).want(201)
+		}, []string{"1m0s+15m0s", "1h1m0s+15m0s"}},
 		"not expected": {func(a *api) { a.call("PUT", "/v1/jobs/a", body("a", time.Minute)).want(201) }, nil},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -169,12 +174,17 @@ func TestCheckIns(t *testing.T) {
 	a.advance(time.Minute)
 	expect("", "2m0s", true)
 	expect(given(time.Minute), "1m0s", true)
-	expect(given(90*time.Second), "1m30s", false)
+	refused := a.call("POST", "/v1/jobs/a/check-in", given(90*time.Second), "Content-Type: application/json").want(409)
+	if want := "2030-01-01T12:01:30.000Z is no instant of this job; the nearest ones are 2030-01-01T12:01:00.000Z and 2030-01-01T12:02:00.000Z"; !strings.Contains(string(refused.body), want) {
+		t.Errorf("a check-in for no instant is refused with %s, want %s", refused.body, want)
+	}
 	expect(`{"at":null}`, "2m0s", true)
 	a.advance(9 * time.Minute)
 	expect(given(time.Minute), "1m0s", true) // at the last moment
 	a.advance(time.Millisecond)
 	expect(given(time.Minute), "1m0s", false)
+	a.call("PUT", "/v1/jobs/a", expecting(body("a", 2*time.Hour), "10m")).want(200)
+	expect(given(time.Minute), "1m0s", false) // again, though the job has that instant no more
 
 	a.call("PUT", "/v1/jobs/b", body("b", time.Hour)).want(201)
 	a.call("POST", "/v1/jobs/b/check-in", "").want(409)
@@ -234,11 +244,10 @@ func TestExpectationsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	for submitted, pointer := range map[string]string{
-		expecting(body("a", time.Minute), "soon"):                            "/expectBy",
-		expecting(body("a", time.Minute), "31d"):                             "/expectBy",
-		with(expecting(body("a", time.Minute), "10m"), "spread", "10m"):      "/expectBy",
-		expecting(sequence("a", []any{wait(1, "minute"), fire("x")}), "10m"): "/expectBy",
-		body("$carillon:event:mine", time.Minute):                            "/key",
+		expecting(body("a", time.Minute), "soon"):                       "/expectBy",
+		expecting(body("a", time.Minute), "31d"):                        "/expectBy",
+		with(expecting(body("a", time.Minute), "10m"), "spread", "10m"): "/expectBy",
+		body("$carillon:event:mine", time.Minute):                       "/key",
 	} {
 		if got := a.call("POST", "/v1/jobs", submitted).want(422); !strings.Contains(string(got.body), `"pointer":"`+pointer+`"`) {
 			t.Errorf("%s is refused with %s", submitted, got.body)

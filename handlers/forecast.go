@@ -51,6 +51,7 @@ type forecastView struct {
 	Paused     int            `json:"paused"`
 	Incomplete bool           `json:"incomplete"`
 	Unknown    int            `json:"unknown"`
+	Unmatched  []string       `json:"unmatched,omitempty"`
 }
 
 // rateView is the rate that the drain was computed by.
@@ -222,6 +223,7 @@ func (a *api) forecast(
 	}
 	r := plan.Report(&q)
 	view.Total, view.Paused, view.Incomplete, view.Unknown = r.Total, r.Paused, r.Incomplete, r.Unknown
+	view.Unmatched = r.Unmatched
 	view.Steps = make([]forecastStep, len(r.Steps))
 	for i := range r.Steps {
 		view.Steps[i] = stepView(&r.Steps[i], scope.All())

@@ -3,6 +3,7 @@ package handlers_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -39,6 +40,7 @@ type forecastOf struct {
 	}
 	Total, Paused, Unknown int
 	Incomplete             bool
+	Unmatched              []string
 }
 
 // A forecast counts what was submitted, by tenant, destination and priority, and tells when it is drained.
@@ -74,6 +76,12 @@ func TestForecast(t *testing.T) {
 		"down":[{"destination":"http \"cron\"","from":"2030-01-01T12:30:00Z","for":"30m"}]}`).want(200))
 	if s := whatIf.Steps[0]; *s.Left != 3 || s.DrainedAt != "2030-01-01T13:01:00.000Z" || len(s.Destinations) != 1 || whatIf.Rate.Source != "given" {
 		t.Errorf("with an outage: %+v", whatIf)
+	}
+	typos := decode[forecastOf](a.call("POST", "/v1/forecast", `{"to":"2030-01-01T14:00:00Z",
+		"limits":{"http \"cron\"":{"perSecond":1},"http \"corn\"":{"perSecond":1},"http \"paused\"":{"perSecond":1}},
+		"down":[{"destination":"x","from":"2030-01-01T12:30:00Z","for":"30m"},{"destination":"http \"list\"","from":"2030-01-01T12:30:00Z","for":"30m"}]}`).want(200))
+	if want := []string{`http "corn"`, `http "paused"`, "x"}; !slices.Equal(typos.Unmatched, want) || whatIf.Unmatched != nil {
+		t.Errorf("nothing is due for %q, want %q; and %q", typos.Unmatched, want, whatIf.Unmatched)
 	}
 	slow := decode[forecastOf](a.call("POST", "/v1/forecast", `{"to":"2030-01-01T14:00:00Z","limits":{"http \"cron\"":{"perSecond":0.001}}}`).want(200))
 	if s := slow.Steps[0]; *s.Left != 2 || s.DrainedAt != "2030-01-01T15:04:00.000Z" {

@@ -104,6 +104,8 @@ type Config struct {
 	Keys *access.Keys
 	// History records each change of a job after it was made; nil records none. The history is read from Records.
 	History Recorder
+	// Events gets what instants were missed at their submission, to tell of it; nil tells nobody.
+	Events Recorder
 	// HistoryPolicy says what is kept of the history of tenants without a policy of their own, so that explanations can
 	// tell what is not kept. With zero, that is unknown.
 	HistoryPolicy history.Policy

@@ -102,7 +102,7 @@ func TestDefinitionsAreShownAsSubmitted(t *testing.T) {
 	shown := []string{"schedules", "delay", "crontab", "steps", "subscribers", "timezone", "startAt", "endAt", "deadline", "catchUp", "type", "past"}
 	for name, test := range map[string]struct{ body, want string }{
 		"instants": {body("a", time.Hour), `{"schedules":["2030-01-01T13:00:00.000Z"]}`},
-		"delay":    {with(body("a"), "schedules", nil, "delay", "1d", "deadline", "90s"), `{"deadline":"1m30s","delay":"24h0m0s"}`},
+		"delay":    {with(body("a"), "schedules", nil, "delay", "1d", "deadline", "90s"), `{"deadline":"1m30s","delay":"24h"}`},
 		"crontab": {recurring("a", " 0  9 * *  MON-FRI ", "timezone", "Europe/Paris",
 			"startAt", "2030-02-01T00:00:00+01:00", "endAt", "2031-01-01T00:00:00Z", "catchUp", "all"),
 			`{"catchUp":"all","crontab":"0 9 * * MON-FRI","endAt":"2031-01-01T00:00:00.000Z","startAt":"2030-01-31T23:00:00.000Z","timezone":"Europe/Paris"}`},

@@ -37,7 +37,7 @@ func (a *api) putAll(ctx context.Context, attempts []*attempt) {
 		return
 	}
 	var wakes wakes
-	var changes []*history.Entry
+	var changes, missed []*history.Entry
 	for i, result := range a.meetAndPut(ctx, puts) {
 		t := putting[i]
 		if result.Err == nil || errors.Is(result.Err, store.ErrUnavailable) { // which may have taken effect
@@ -46,10 +46,12 @@ func (a *api) putAll(ctx context.Context, attempts []*attempt) {
 		if result.Err == nil {
 			a.accept(ctx, t, &puts[i], result)
 			changes = a.appendChange(changes, t, &puts[i], result.Replaced)
+			missed = appendMissed(missed, t.missed, now)
 		}
 		t.advance(t.written(result.Err))
 	}
 	a.record(ctx, changes...) // all at once: a batch has many
+	a.recordMissed(missed)
 	for _, w := range wakes {
 		a.Wake(w.Lane, w.DueAt)
 	}
@@ -77,7 +79,7 @@ func (a *api) newPut(t *attempt, now time.Time) (store.Put, error) {
 	if err != nil {
 		return store.Put{}, err
 	}
-	put.Job, put.Occurrences, put.Carried = j, begun.Occurrences, begun.Carried
+	put.Job, put.Occurrences, put.Carried, t.missed = j, begun.Occurrences, begun.Carried, begun.Missed
 	n := len(begun.Occurrences) + len(begun.Carried)
 	t.expected = outcome{
 		key: j.Key, revision: j.Revision, version: j.Version, missed: j.Missed, occurrences: n,

@@ -123,7 +123,7 @@ func checkBegun(t *testing.T, j job.Job, b job.Beginning) {
 			t.Fatalf("%s fires at %v", j.Schedule.Encode(), o.Timestamp)
 		}
 	}
-	if n := len(b.Occurrences) + b.Skipped + b.Missed; !j.Schedule.Recurs() && n != j.Schedule.Weight() || n == 0 {
+	if n := len(b.Occurrences) + b.Skipped + len(b.Missed); !j.Schedule.Recurs() && n != j.Schedule.Weight() || n == 0 {
 		t.Fatalf("%d occurrences of %s", n, j.Schedule.Encode())
 	}
 	if !j.Schedule.Recurs() {
@@ -146,7 +146,7 @@ func checkPreview(t *testing.T, s job.Schedule, b job.Beginning) {
 	for _, u := range p.Upcoming {
 		shown += u.Count
 	}
-	if n := len(b.Occurrences) + b.Skipped + b.Missed; !s.Recurs() && shown != n || s.Recurs() && !p.Upcoming[0].At.Equal(b.Occurrences[0].Timestamp) {
+	if n := len(b.Occurrences) + b.Skipped + len(b.Missed); !s.Recurs() && shown != n || s.Recurs() && !p.Upcoming[0].At.Equal(b.Occurrences[0].Timestamp) {
 		t.Fatalf("%s: %d are previewed, of %d", s.Encode(), shown, n)
 	}
 }

@@ -182,8 +182,6 @@ func (d *Draft) checkKind(invalid *Invalid) {
 			"a crontab or steps; instants have an offset of their own"},
 		{"startAt", d.StartAt != nil, []string{"crontab", "steps"}, "a crontab or steps"},
 		{"endAt", d.EndAt != nil, []string{"crontab"}, "a crontab"},
-		{"expectBy", d.ExpectBy != nil, []string{"schedules", "delay", "crontab"},
-			"schedules, a delay or a crontab; the steps of a sequence can't be expected"},
 		{"catchUp", d.CatchUp != nil, []string{"crontab"}, "a crontab; deadline says until when others may fire late"},
 	} {
 		if f.given && !slices.Contains(f.of, kind) {

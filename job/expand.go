@@ -42,8 +42,8 @@ type Beginning struct {
 	Settled int
 	// Skipped counts the other occurrences that are left out because they are past.
 	Skipped int
-	// Missed counts the occurrences that are past their deadline.
-	Missed int
+	// Missed are the occurrences that are past their deadline, and so do not fire.
+	Missed []Occurrence
 }
 
 // Begin begins the job's schedule at now: it sets the fields that depend on the time, and returns the first
@@ -90,7 +90,7 @@ func (j *Job) begin(s *fates, now time.Time, past Past, e Expansion) (Beginning,
 				b.Skipped++
 				return false
 			case late && j.Options.Overdue(o.Timestamp, now):
-				b.Missed++
+				b.Missed = append(b.Missed, *o)
 				if o.Timestamp.After(j.Trouble.Instant) {
 					j.Trouble = Trouble{Missed: true, Instant: o.Timestamp, At: now}
 				}
@@ -106,7 +106,8 @@ func (j *Job) begin(s *fates, now time.Time, past Past, e Expansion) (Beginning,
 
 // count sets the job's counts at its beginning.
 func (j *Job) count(b *Beginning) {
-	j.Missed, j.Failed, j.Planned = b.Missed, 0, len(b.Occurrences)+len(b.Carried)+b.Missed
+	missed := len(b.Missed)
+	j.Missed, j.Failed, j.Planned = missed, 0, len(b.Occurrences)+len(b.Carried)+missed
 }
 
 // keep appends the occurrences for which inserted returns true. The occurrences may lie in the spare capacity of

@@ -116,6 +116,21 @@ func (s *Schedule) plan() ([]Planned, error) {
 	return planned, nil
 }
 
+// Distinct returns the distinct instants of a schedule that does not recur and has begun, in order. The error means
+// that this machine does not know the zone.
+func (s *Schedule) Distinct() ([]time.Time, error) {
+	planned, err := s.plan()
+	if err != nil {
+		return nil, err
+	}
+	all := make([]time.Time, len(planned))
+	for i, p := range planned {
+		all[i] = p.At
+	}
+	slices.SortFunc(all, time.Time.Compare)
+	return slices.CompactFunc(all, time.Time.Equal), nil
+}
+
 // anchored returns the schedule with its beginning at now. A schedule that continues another, see [Schedule.GoOn], has
 // its anchor already.
 func (s *Schedule) anchored(now time.Time) Schedule {

@@ -266,8 +266,8 @@ func TestPastStepsAndDeadlines(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || len(b.Occurrences) != test.fire || b.Skipped != test.skipped || b.Missed != test.missed || j.Missed != test.missed {
-			t.Errorf("%+v: %d occurrences, %d skipped, %d missed (the job: %d), %v", test, len(b.Occurrences), b.Skipped, b.Missed, j.Missed, err)
+		if err != nil || len(b.Occurrences) != test.fire || b.Skipped != test.skipped || len(b.Missed) != test.missed || j.Missed != test.missed {
+			t.Errorf("%+v: %d occurrences, %d skipped, %d missed (the job: %d), %v", test, len(b.Occurrences), b.Skipped, len(b.Missed), j.Missed, err)
 		}
 	}
 }

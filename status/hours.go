@@ -58,7 +58,9 @@ func (h *hourSlot) hour() Hour {
 func (w *Watch) Hours() []Hour { return w.hoursThat(func(*hourSlot) bool { return true }) }
 
 // Unstored returns the hours whose counts have changed since they were stored: see [Watch.Stored].
-func (w *Watch) Unstored() []Hour { return w.hoursThat(func(h *hourSlot) bool { return h.fired != h.stored }) }
+func (w *Watch) Unstored() []Hour {
+	return w.hoursThat(func(h *hourSlot) bool { return h.fired != h.stored })
+}
 
 func (w *Watch) hoursThat(wanted func(*hourSlot) bool) (all []Hour) {
 	if w == nil {

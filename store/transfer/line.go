@@ -18,6 +18,7 @@ type line struct {
 	Tenant     *tenantLine     `json:"tenant,omitzero"`
 	Job        *jobLine        `json:"job,omitzero"`
 	Occurrence *occurrenceLine `json:"occurrence,omitzero"`
+	CheckIn    *checkInLine    `json:"checkIn,omitzero"`
 	Place      *placeLine      `json:"place,omitzero"`
 	End        *Counts         `json:"end,omitzero"`
 }
@@ -52,14 +53,14 @@ func decode(b []byte) (line, error) {
 	}
 	set := 0
 	for _, is := range []bool{
-		l.Export != nil, l.Tenant != nil, l.Job != nil, l.Occurrence != nil, l.Place != nil, l.End != nil,
+		l.Export != nil, l.Tenant != nil, l.Job != nil, l.Occurrence != nil, l.CheckIn != nil, l.Place != nil, l.End != nil,
 	} {
 		if is {
 			set++
 		}
 	}
 	if set != 1 {
-		return line{}, errors.New("it must have exactly one of export, tenant, job, occurrence, place and end")
+		return line{}, errors.New("it must have exactly one of export, tenant, job, occurrence, checkIn, place and end")
 	}
 	return l, nil
 }

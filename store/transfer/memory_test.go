@@ -15,6 +15,7 @@ import (
 
 // memory is a store of jobs, occurrences and tenants. It presents the tenants as records.
 type memory struct {
+	come    []store.Record // check-ins, sorted
 	records []store.Document
 	tenants []job.Tenant                  // by name
 	given   map[string]job.TenantSettings // of tenants that are not inserted yet
@@ -68,6 +69,9 @@ func (m *memory) Import(_ context.Context, records []store.Document) (inserted i
 }
 
 func (m *memory) Records(_ context.Context, filter store.RecordFilter) (page []store.Record, err error) {
+	if filter.Collection == "check-ins" {
+		return m.comeAfter(filter), nil
+	}
 	keys := slices.Sorted(slices.Values(filter.Keys))
 	for _, t := range m.tenants {
 		body := t.Settings.Encode()
@@ -85,8 +89,27 @@ func (m *memory) Records(_ context.Context, filter store.RecordFilter) (page []s
 	return page, m.call()
 }
 
+// comeAfter is a page of check-ins.
+func (m *memory) comeAfter(filter store.RecordFilter) (page []store.Record) {
+	for _, r := range m.come {
+		if r.Key > filter.After && len(page) < filter.Limit {
+			page = append(page, r)
+		}
+	}
+	return page
+}
+
 func (m *memory) WriteRecords(_ context.Context, changes []store.RecordChange) []error {
 	answers := make([]error, len(changes))
+	if changes[0].Collection == "check-ins" {
+		for _, c := range changes {
+			if !slices.ContainsFunc(m.come, func(r store.Record) bool { return r.Key == c.Key }) {
+				m.come = append(m.come, store.Record{Key: c.Key, Version: c.Version, Body: c.Body, ExpiresAt: c.ExpiresAt})
+			}
+		}
+		slices.SortFunc(m.come, func(a, b store.Record) int { return strings.Compare(a.Key, b.Key) })
+		return answers
+	}
 	if changes[0].Collection == "tenants" {
 		if err := m.call(); err != nil {
 			return slices.Repeat([]error{err}, len(changes))

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store/checkins"
 )
 
 // tenantLine is a tenant. Its settings are as stores keep them.
@@ -39,6 +40,29 @@ func (l *tenantLine) tenant() (job.Tenant, error) {
 		return job.Tenant{}, errors.New("events/callback is required with events")
 	}
 	return job.Tenant{Name: l.Name, FirstSeen: time.Time(l.FirstSeen), Settings: l.Settings}, nil
+}
+
+// checkInLine is a check-in of a job that expects it.
+type checkInLine struct {
+	Tenant    string `json:"tenant"`
+	Key       string `json:"key"`
+	At        moment `json:"at"`
+	ExpiresAt moment `json:"expiresAt"`
+}
+
+func newCheckInLine(c checkins.CheckIn) *checkInLine {
+	return &checkInLine{Tenant: c.Name.Tenant, Key: c.Name.Key, At: moment(c.At), ExpiresAt: moment(c.ExpiresAt)}
+}
+
+// checkIn decodes a check-in. The error names the invalid field.
+func (l *checkInLine) checkIn() (c checkins.CheckIn, err error) {
+	if l.At.IsZero() || l.ExpiresAt.IsZero() {
+		return c, errors.New("at and expiresAt are required")
+	}
+	c = checkins.CheckIn{
+		Name: job.Name{Tenant: l.Tenant, Key: l.Key}, At: time.Time(l.At), ExpiresAt: time.Time(l.ExpiresAt),
+	}
+	return c, checkName(c.Name)
 }
 
 // jobLine is a job. Its options and schedule are as stores keep them.

@@ -1,7 +1,7 @@
 // Package transfer moves the content of one store to another, of any kind, through a file. An export has one line of
-// JSON for each tenant, job, pending occurrence and dead letter. The first line has the format, and the tenants follow.
-// After each page of the other records there is a line with the place from which an interrupted export is resumed. The
-// last line has the counts, by which an incomplete export is recognized.
+// JSON for each tenant, job, pending occurrence, dead letter and check-in. The first line has the format, and the
+// tenants follow. After each page of jobs and occurrences there is a line with the place from which an interrupted
+// export is resumed. Check-ins come last. The last line has the counts, by which an incomplete export is recognized.
 package transfer
 
 import (
@@ -15,11 +15,13 @@ import (
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/checkins"
 	"github.com/carillon-scheduler/carillon/store/tenants"
 )
 
-// format is the version of the lines. An export is resumed in its own format only. Format 1 has no tenants.
-const format = 2
+// format is the version of the lines. An export is resumed in its own format only. Format 1 has no tenants, and
+// format 2 no check-ins.
+const format = 3
 
 const (
 	// batch is the number of records that are read from a store, or written to it, at once. largestBatch is the number
@@ -49,6 +51,7 @@ type Counts struct {
 	Jobs        int `json:"jobs"`
 	Occurrences int `json:"occurrences"`
 	DeadLetters int `json:"deadLetters"`
+	CheckIns    int `json:"checkIns,omitzero"`
 }
 
 func (c *Counts) add(r store.Document) {
@@ -63,11 +66,15 @@ func (c *Counts) add(r store.Document) {
 }
 
 // Total returns the number of records of all kinds.
-func (c Counts) Total() int { return c.Tenants + c.Jobs + c.Occurrences + c.DeadLetters }
+func (c Counts) Total() int { return c.Tenants + c.Jobs + c.Occurrences + c.DeadLetters + c.CheckIns }
 
 func (c Counts) String() string {
-	return fmt.Sprintf("%d tenants, %d jobs, %d occurrences and %d dead letters",
+	text := fmt.Sprintf("%d tenants, %d jobs, %d occurrences and %d dead letters",
 		c.Tenants, c.Jobs, c.Occurrences, c.DeadLetters)
+	if c.CheckIns > 0 {
+		text += fmt.Sprintf(" and %d check-ins", c.CheckIns)
+	}
+	return text
 }
 
 // ExportOptions are the options of [Export].
@@ -122,8 +129,28 @@ func Export(ctx context.Context, from Store, w io.Writer, o ExportOptions) (Coun
 			}
 		}
 	}
+	if err := exportCheckIns(ctx, from, &out, &at.Counts, o.Now); err != nil {
+		return at.Counts, err
+	}
 	out.write(line{End: &at.Counts})
 	return at.Counts, out.flush()
+}
+
+// exportCheckIns writes the lines of all check-ins. They come after the last place, so a resumed export has them once.
+func exportCheckIns(ctx context.Context, from store.Records, out *writer, so *Counts, now time.Time) error {
+	for after := ""; ; {
+		page, next, err := checkins.List(ctx, from, after, batch, now)
+		if err != nil {
+			return err
+		}
+		for _, c := range page {
+			out.write(line{CheckIn: newCheckInLine(c)})
+		}
+		so.CheckIns += len(page)
+		if after = next; next == "" {
+			return out.flush()
+		}
+	}
 }
 
 // exportTenants writes the lines of all tenants.
@@ -211,7 +238,8 @@ type importer struct {
 	lines *lines
 
 	read    Counts
-	tenants []job.Tenant // pending, as are the records
+	tenants []job.Tenant // pending, as are the check-ins and the records
+	come    []checkins.CheckIn
 	pending []store.Document
 	size    int // of the pending lines
 	done    Imported
@@ -242,6 +270,14 @@ func (m *importer) line(ctx context.Context) (end bool, err error) {
 		}
 		m.read.Tenants++
 		m.tenants = append(m.tenants, t)
+		return false, m.flushIfLarge(ctx, len(b))
+	case l.CheckIn != nil:
+		c, err := l.CheckIn.checkIn()
+		if err != nil {
+			return false, m.lines.fault(err)
+		}
+		m.read.CheckIns++
+		m.come = append(m.come, c)
 		return false, m.flushIfLarge(ctx, len(b))
 	case l.Job != nil || l.Occurrence != nil:
 		r, err := l.record()
@@ -284,7 +320,7 @@ func (m *importer) end(ctx context.Context, want Counts) error {
 
 // flushIfLarge counts one more line of a size, and inserts the pending records if they fill a batch.
 func (m *importer) flushIfLarge(ctx context.Context, size int) error {
-	if m.size += size; len(m.tenants)+len(m.pending) < batch && m.size < largestBatch {
+	if m.size += size; len(m.tenants)+len(m.come)+len(m.pending) < batch && m.size < largestBatch {
 		return nil
 	}
 	return m.flush(ctx)
@@ -294,6 +330,13 @@ func (m *importer) flushIfLarge(ctx context.Context, size int) error {
 func (m *importer) flush(ctx context.Context) error {
 	if len(m.tenants) > 0 {
 		n, err := tenants.New(m.to).Meet(ctx, m.tenants)
+		m.done.Inserted += n
+		if err != nil {
+			return err
+		}
+	}
+	if len(m.come) > 0 {
+		n, err := checkins.Keep(ctx, m.to, m.come, time.Now().UTC().Truncate(time.Millisecond))
 		m.done.Inserted += n
 		if err != nil {
 			return err
@@ -311,7 +354,7 @@ func (m *importer) flush(ctx context.Context) error {
 	}
 	m.done.Counts = m.read
 	clear(m.pending) // so that they are not held until the next batch is as large
-	m.tenants, m.pending, m.size = m.tenants[:0], m.pending[:0], 0
+	m.tenants, m.come, m.pending, m.size = m.tenants[:0], m.come[:0], m.pending[:0], 0
 	if m.each != nil {
 		return m.each(ctx, m.done)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"reflect"
 	"runtime"
 	"slices"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/checkins"
+	"github.com/carillon-scheduler/carillon/store/sqlite"
 	"github.com/carillon-scheduler/carillon/store/transfer"
 )
 
@@ -56,7 +59,7 @@ func TestLines(t *testing.T) {
 	m.records[0].Job.Options.Deadline = job.Duration(time.Hour)
 	m.records[1].Occurrence.Part = &job.Part{Step: 0, Subscriber: "é"}
 	m.tenants = append(m.tenants, job.Tenant{Name: "u", FirstSeen: epoch, Settings: job.TenantSettings{Weight: 2.5, Priority: job.PriorityHigh, MaxInFlight: 7, Paused: true, Events: eventSettings()}})
-	want := `{"export":{"format":2,"at":"2026-03-01T12:00:00.250Z","source":"sqlite:carillon.db"}}
+	want := `{"export":{"format":3,"at":"2026-03-01T12:00:00.250Z","source":"sqlite:carillon.db"}}
 {"tenant":{"name":"t00000","firstSeen":"2026-03-01T12:00:00.250Z"}}
 {"tenant":{"name":"u","firstSeen":"2026-03-01T12:00:00.250Z","settings":{"weight":2.5,"priority":"high","maxInFlight":7,"paused":true,"events":{"callback":{"type":"http","data":{"url":"https://example.com"},"envelope":"cloudevents-binary","signing":"x"},"types":["carillon.job.finished"],"perMinute":7}}}}
 {"job":{"tenant":"t","key":"k0","revision":"r","version":"v","callback":{"type":"http","data":"{ }"},"options":{"deadline":"1h"},"schedule":{"instants":[1772366400250]},"createdAt":"2026-03-01T12:00:00.250Z","updatedAt":"2026-03-01T12:00:00.250Z","expiresAt":"2026-03-01T12:00:00.250Z","pausedAt":"2026-03-01T12:00:00.250Z"}}
@@ -160,7 +163,7 @@ func TestFormatWithoutTenants(t *testing.T) {
 	tenants := m.tenants
 	m.tenants = nil
 	old := strings.ReplaceAll(export(t, m, transfer.ExportOptions{Now: epoch}), `"tenants":0,`, ``)
-	old = strings.Replace(old, `"format":2`, `"format":1`, 1)
+	old = strings.Replace(old, `"format":3`, `"format":1`, 1)
 	to := &memory{}
 	if imported, err := transfer.Import(t.Context(), to, strings.NewReader(old), transfer.ImportOptions{}); err != nil || imported.Total() != len(m.records) {
 		t.Errorf("imported %+v, %v", imported, err)
@@ -234,7 +237,7 @@ func TestImportRefuses(t *testing.T) {
 		return strings.Replace(s, old, by, 1)
 	}
 	for _, c := range []struct{ name, export, want string }{
-		{"a newer format", `{"export":{"format":3,"more":true}}` + "\n", transfer.ErrFormat.Error()},
+		{"a newer format", `{"export":{"format":4,"more":true}}` + "\n", transfer.ErrFormat.Error()},
 		{"a format that never was", `{"export":{"format":0}}` + "\n", "line 1: there is no format 0"},
 		{"another file", "hello\n", "line 1: it is no export"},
 		{"an export without its head", jobLine, "line 1: it is no export"},
@@ -285,7 +288,7 @@ func TestImportRefuses(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ name, export, want string }{
-		{"a newer format", `{"export":{"format":3,"more":true}}` + "\n", transfer.ErrFormat.Error()},
+		{"a newer format", `{"export":{"format":4,"more":true}}` + "\n", transfer.ErrFormat.Error()},
 		{"another file", "hello\n", "line 1: it is no export"},
 		{"a place that is none", header + `{"place":7}` + "\n", "line 2: "},
 	} {
@@ -377,5 +380,53 @@ func eventSettings() *job.EventSettings {
 	return &job.EventSettings{
 		Callback: &job.CallbackDraft{Type: "http", Data: []byte(`{"url":"https://example.com"}`), Envelope: &envelope, Signing: &signing},
 		Types:    []job.EventType{job.EventFinished}, PerMinute: &most,
+	}
+}
+
+// Check-ins move with their jobs, so that nobody is told in the other store that they are missing.
+func TestCheckInsMove(t *testing.T) {
+	open := func(name string) store.Store {
+		t.Helper()
+		s, err := sqlite.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		return s
+	}
+	from, to := open("a.db"), open("b.db")
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	var all []checkins.CheckIn
+	for i := range 1001 {
+		all = append(all, checkins.CheckIn{
+			Name: job.Name{Tenant: "t", Key: fmt.Sprintf("a/%d/b", i)}, At: now.Add(time.Duration(i) * time.Second), ExpiresAt: now.Add(time.Hour),
+		})
+	}
+	over := checkins.CheckIn{Name: job.Name{Tenant: "t", Key: "over"}, At: now, ExpiresAt: now.Add(-time.Second)}
+	if added, err := checkins.Keep(t.Context(), from, append(all, over), now.Add(-time.Minute)); err != nil || added != 1002 {
+		t.Fatalf("%d are kept, %v", added, err)
+	}
+	if added, err := checkins.Keep(t.Context(), from, all[:2], now); err != nil || added != 0 {
+		t.Errorf("again, %d are kept, %v", added, err)
+	}
+	exported := export(t, from, transfer.ExportOptions{Now: now})
+	for _, inserted := range []int{1001, 0} {
+		imported, err := transfer.Import(t.Context(), to, strings.NewReader(exported), transfer.ImportOptions{})
+		if want := (transfer.Counts{CheckIns: 1001}); err != nil || imported.Counts != want || imported.Inserted != inserted {
+			t.Errorf("imported %+v, %v; want %+v, %d inserted", imported, err, want, inserted)
+		}
+	}
+	for _, c := range []checkins.CheckIn{all[0], all[1000], over} {
+		if has, err := checkins.Has(t.Context(), to, c.Name, c.At, now); err != nil || has != (c != over) {
+			t.Errorf("the check-in of %s: %t, %v", c.Name, has, err)
+		}
+	}
+	page, _, err := checkins.List(t.Context(), to, "", 1, now)
+	if err != nil || len(page) != 1 || page[0] != all[0] {
+		t.Errorf("%+v, %v; want %+v", page, err, all[0])
+	}
+	broken := strings.Replace(exported, `"key":"a/0/b"`, `"key":""`, 1)
+	if _, err := transfer.Import(t.Context(), to, strings.NewReader(broken), transfer.ImportOptions{}); err == nil || !strings.Contains(err.Error(), "line 2") {
+		t.Errorf("a check-in without a key: %v", err)
 	}
 }

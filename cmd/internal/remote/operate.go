@@ -365,6 +365,11 @@ func forecast() parts {
 				{"incomplete", text(d["incomplete"])}, {"perSecond", text(d.at("rate.perSecond"))},
 				{"source", text(d.at("rate.source"))}, {"asOf", text(d["asOf"])},
 			})
+			if unmatched, ok := d["unmatched"].([]any); ok {
+				for _, name := range unmatched {
+					s.members([][2]string{{"unmatched", text(name)}}) // nothing is due for it
+				}
+			}
 			s.under(d, "steps", []column{{"FROM", "from"}, {"COUNT", "count"}, {"LEFT", "left"}, {"DRAINED", "drainedAt"}})
 			return nil
 		},

@@ -249,6 +249,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	if err := s.observe(ctx, p.options.Listen.Observe, &api); err != nil {
 		return nil, errors.Join(err, s.closers.Close())
 	}
+	api.Events = told
 	if recorded != nil {
 		api.History = recorded
 		api.HistoryPolicy = p.options.History.Policy
