@@ -116,7 +116,9 @@ func (s *Schedule) ticks(at time.Time, in *time.Location) bool {
 func (j *Job) had(until time.Time) (func(*Occurrence) bool, error) {
 	if j.Schedule.Recurs() {
 		in, err := location(j.Schedule.Zone)
-		return func(o *Occurrence) bool { return o.Part == nil && o.Position == 0 && j.ticked(o.Timestamp, in) }, err
+		return func(o *Occurrence) bool { // a step of a sequence has the same delivery id as a tick
+			return o.subscriber() == "" && o.Position == 0 && j.ticked(o.Timestamp, in)
+		}, err
 	}
 	planned, err := j.Schedule.plan()
 	if err != nil {

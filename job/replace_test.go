@@ -99,6 +99,12 @@ func TestBeginInsteadOfACrontab(t *testing.T) {
 		t.Fatal(err)
 	}
 	list := job.Schedule{Instants: []time.Time{second(1), second(2), second(3), second(4), second(5), second(6)}}
+	one, unit := 1.0, "second"
+	sequence := job.Schedule{StartAt: start} // of the same instants
+	for range list.Instants {
+		sequence.Steps = append(sequence.Steps,
+			job.Step{Type: job.StepPeriod, DelayPeriod: &one, DelayUnit: &unit}, job.Step{Type: job.StepJob})
+	}
 	for name, test := range map[string]struct {
 		schedule job.Schedule
 		cursor   time.Time // replaces the cursor of the beginning
@@ -109,21 +115,23 @@ func TestBeginInsteadOfACrontab(t *testing.T) {
 		"up to its cursor":      {job.Schedule{Crontab: crontab}, second(4), []time.Time{second(2), second(4)}},
 		"up to its end":         {job.Schedule{Crontab: crontab, EndAt: second(5)}, time.Time{}, []time.Time{second(2), second(4)}},
 	} {
-		old, _ := predecessor(t, test.schedule)
-		old.Cursor = test.cursor
-		j := job.Job{Name: old.Name, Revision: job.NewRevision(start), Schedule: list}
-		b, err := j.BeginInstead(job.Predecessor{Job: &old, Until: second(60)}, start, job.PastSkip, job.Expansion{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got []time.Time
-		for _, at := range list.Instants {
-			if !slices.ContainsFunc(b.Occurrences, func(o job.Occurrence) bool { return o.Timestamp.Equal(at) }) {
-				got = append(got, at)
+		for _, by := range []job.Schedule{list, sequence} {
+			old, _ := predecessor(t, test.schedule)
+			old.Cursor = test.cursor
+			j := job.Job{Name: old.Name, Revision: job.NewRevision(start), Schedule: by}
+			b, err := j.BeginInstead(job.Predecessor{Job: &old, Until: second(60)}, start, job.PastSkip, job.Expansion{})
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
-		if !slices.EqualFunc(got, test.settled, time.Time.Equal) || b.Settled != len(got) {
-			t.Errorf("%s: %v are settled, want %v", name, got, test.settled)
+			var got []time.Time
+			for _, at := range list.Instants {
+				if !slices.ContainsFunc(b.Occurrences, func(o job.Occurrence) bool { return o.Timestamp.Equal(at) }) {
+					got = append(got, at)
+				}
+			}
+			if !slices.EqualFunc(got, test.settled, time.Time.Equal) || b.Settled != len(got) {
+				t.Errorf("%s, by %d steps: %v are settled, want %v", name, len(by.Steps), got, test.settled)
+			}
 		}
 	}
 }

@@ -638,6 +638,13 @@ func (w *world) read() {
 	}
 	for _, key := range w.keys() {
 		a := w.request(0, "GET", "/v1/jobs/"+key, "", w.tenant(key)...)
+		// What is due of a paused job is claimed for a moment and put back, once in a lease.
+		for range 3 {
+			if a.status == http.StatusOK && jobOf(a.body).Held > 0 {
+				time.Sleep(time.Second)
+				a = w.request(0, "GET", "/v1/jobs/"+key, "", w.tenant(key)...)
+			}
+		}
 		switch a.status {
 		case 200:
 			f.Jobs[key] = jobOf(a.body)

@@ -298,11 +298,20 @@ func (k *keyed) ended() {
 					d.N, k.clock(d.Instant), o.Kind, k.clock(o.Returned))
 			}
 		}
-		if count > o.InFlight {
+		if count > o.InFlight && !k.endedBeside(o) {
 			k.report("an end is an end", o.Returned, "%d former occurrences fired after the %s was answered, which named %d",
 				count, o.Kind, o.InFlight)
 		}
 	}
+}
+
+// endedBeside reports whether another operation at the same time may have ended the former definition, so that its
+// answer names what was in flight.
+func (k *keyed) endedBeside(o *Op) bool {
+	return slices.ContainsFunc(k.ops, func(p *Op) bool {
+		return p != o && (p.Kind == Cancel || p.Kind == Put || p.Kind == Create) && p.maybe() &&
+			p.Invoked.Before(o.Returned) && !k.latest(p).Before(o.Invoked)
+	})
 }
 
 // former reports whether a payload's operations were over for certain before another one was invoked.
