@@ -1,6 +1,6 @@
-// Package explain tells in sentences why an occurrence fired or did not fire, and what it waits for. It is pure: the
-// caller gathers what is stored now and what history has, and [Explain] turns that into an answer. Where something is
-// not known, the answer says so.
+// Package explain tells in sentences why an occurrence fired or did not fire, and what it waits for. It is pure:
+// package facts gathers what is stored now and what history has, and [Explain] turns that into an answer. Where
+// something is not known, the answer says so.
 package explain
 
 import (

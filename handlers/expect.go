@@ -13,6 +13,7 @@ import (
 	"github.com/carillon-scheduler/carillon/access"
 	"github.com/carillon-scheduler/carillon/events"
 	"github.com/carillon-scheduler/carillon/explain"
+	"github.com/carillon-scheduler/carillon/explain/facts"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/checkins"
@@ -167,11 +168,11 @@ func (a *api) refuseNoInstant(ctx context.Context, of job.Name, at, now time.Tim
 	if come, err := checkins.Has(ctx, a.Records, of, at, now); come || err != nil {
 		return err
 	}
-	g, err := a.gather(ctx, of, "", at)
+	question, err := a.facts.Gather(ctx, of, facts.At, at)
 	if err != nil {
 		return err
 	}
-	answer := explain.Explain(&g.Question)
+	answer := explain.Explain(question)
 	if answer.Code != explain.NoSuchInstant && answer.Code != explain.SkippedByClockChange {
 		return nil
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/carillon-scheduler/carillon/audit"
 	"github.com/carillon-scheduler/carillon/backlog"
 	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/explain/facts"
 	"github.com/carillon-scheduler/carillon/forecast"
 	"github.com/carillon-scheduler/carillon/history"
 	"github.com/carillon-scheduler/carillon/job"
@@ -138,6 +139,7 @@ func newEngine(config Config) *gin.Engine {
 		PrioritiesOf: a.prioritiesOf, Rate: a.Rate, Replicas: a.Replicas, Now: a.Now,
 	})
 	a.Store = within{a.Store}
+	a.facts = a.newFacts()
 	gin.SetMode(gin.ReleaseMode) // else gin prints each route to standard output
 	e := gin.New()
 	e.UseEscapedPath = true // so that an escaped slash is part of a key
@@ -318,6 +320,7 @@ type api struct {
 	Config
 	metrics *metrics
 	backlog *backlog.Reader
+	facts   *facts.Reader
 	tenants *tenants.Tenants
 	past    *history.Reader
 	plans   *forecast.Reader

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/carillon-scheduler/carillon/history/historytest"
 	"github.com/carillon-scheduler/carillon/sim/mongosim"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/mongodb"
@@ -16,12 +17,15 @@ type calm struct{}
 func (calm) Dial(context.Context, string) error           { return nil }
 func (calm) Command(string, string, string) mongosim.Fate { return mongosim.Fate{} }
 
-// TestStore: the store for MongoDB passes its suite on the simulated server, so the server answers as a real one does.
+// TestStore: the store for MongoDB passes its suites on the simulated server, so the server answers as a real one does.
+// This is also where these suites run in CI. In a long test they run on another server too.
 func TestStore(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) storetest.Opener {
+	newStore := func(t *testing.T) storetest.Opener {
 		server := mongosim.New(calm{})
 		return func() (store.Store, error) {
 			return mongodb.OpenThrough(t.Context(), mongosim.URL, server.Dialer("test"))
 		}
-	})
+	}
+	storetest.Run(t, newStore)
+	historytest.Run(t, newStore)
 }

@@ -3,16 +3,19 @@ package memory_test
 import (
 	"testing"
 
+	"github.com/carillon-scheduler/carillon/history/historytest"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/memory"
 	"github.com/carillon-scheduler/carillon/store/storetest"
 )
 
 func TestStore(t *testing.T) {
-	storetest.Run(t, func(*testing.T) storetest.Opener {
-		s := memory.New()
-		return func() (store.Store, error) { return s, nil }
-	})
+	storetest.Run(t, newMemory)
+}
+
+func newMemory(*testing.T) storetest.Opener {
+	s := memory.New()
+	return func() (store.Store, error) { return s, nil }
 }
 
 func TestOpenURL(t *testing.T) {
@@ -24,11 +27,13 @@ func TestOpenURL(t *testing.T) {
 	}
 }
 
+// TestHistory: the store keeps history.
+func TestHistory(t *testing.T) {
+	historytest.Run(t, newMemory)
+}
+
 // TestDifferential: the differences that the comparison ignores are the only ones between two stores of the same kind.
 func TestDifferential(t *testing.T) {
 	reference := func() store.Store { return memory.New() }
-	storetest.Differential(t, 50, reference, func(*testing.T) storetest.Opener {
-		s := memory.New()
-		return func() (store.Store, error) { return s, nil }
-	})
+	storetest.Differential(t, 50, reference, newMemory)
 }

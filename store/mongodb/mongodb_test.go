@@ -16,6 +16,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/carillon-scheduler/carillon/history/historytest"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/memory"
@@ -23,9 +24,15 @@ import (
 	"github.com/carillon-scheduler/carillon/store/storetest"
 )
 
+// TestStore runs the suites on the server. This takes minutes of a processor on the server that stands in for MongoDB in
+// CI, so it runs in a long test, and with CARILLON_TEST_MONGODB_SUITE=1, as on a real MongoDB. Otherwise the suites run
+// on the simulated server (sim/mongosim), and the random histories of TestDifferential on this one.
 func TestStore(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, newOpener)
+	if storetest.Long() || os.Getenv("CARILLON_TEST_MONGODB_SUITE") == "1" {
+		storetest.Run(t, newOpener)
+		historytest.Run(t, newOpener)
+	}
 }
 
 // TestDifferential: the store behaves like the reference store.

@@ -5,6 +5,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -46,10 +47,11 @@ func TestLateAnywhere(t *testing.T) {
 	for _, what := range []string{"put", "replace and carry over"} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
+			sc := newSchema(t, serverURL)
+			beside := sc.open()
 			for place, held := 0, true; held; place++ {
-				sc := newSchema(t, serverURL)
-				beside := sc.open()
-				before, mutations := storetest.Mutations(t, beside, "before "), storetest.Mutations(t, beside, "")
+				before := storetest.Mutations(t, beside, fmt.Sprintf("before %d ", place))
+				mutations := storetest.Mutations(t, beside, fmt.Sprintf("%d ", place))
 				i := slices.IndexFunc(mutations, func(m storetest.Mutation) bool { return m.Name == what })
 				held = sc.late(before[i], mutations[i], beside, func(n int, _ byte) bool { return n >= place })
 			}

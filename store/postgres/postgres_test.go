@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/carillon-scheduler/carillon/history/historytest"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/memory"
@@ -32,6 +33,12 @@ func TestStoreThroughPgBouncer(t *testing.T) {
 	if storetest.Long() {
 		storetest.Run(t, func(t *testing.T) storetest.Opener { return newSchema(t, pgbouncerURL).opener() })
 	}
+}
+
+// TestHistory: the store keeps history.
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	historytest.Run(t, func(t *testing.T) storetest.Opener { return newSchema(t, serverURL).opener() })
 }
 
 // TestDifferential: the store behaves like the reference store, through PgBouncer.

@@ -11,6 +11,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/carillon-scheduler/carillon/history/historytest"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/memory"
@@ -41,6 +42,16 @@ func TestStore(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestHistory: the store keeps history.
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	server := clusterURL(t)
+	historytest.Run(t, func(t *testing.T) storetest.Opener {
+		url := newStore(t, server, "")
+		return func() (store.Store, error) { return redis.Open(context.Background(), url) }
+	})
 }
 
 // TestDifferential: the store behaves like the reference store.

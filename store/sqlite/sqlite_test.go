@@ -11,6 +11,7 @@ import (
 
 	_ "modernc.org/sqlite"
 
+	"github.com/carillon-scheduler/carillon/history/historytest"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/memory"
 	"github.com/carillon-scheduler/carillon/store/sqlite"
@@ -20,6 +21,12 @@ import (
 func TestStore(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, newFile)
+}
+
+// TestHistory: the store keeps history.
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	historytest.Run(t, newFile)
 }
 
 // TestDifferential: the store behaves like the reference store.

@@ -28,7 +28,7 @@ func Run(t *testing.T, newStore func(t *testing.T) Opener) {
 	for _, group := range [][]namedTest{
 		putTests, newerTests, carryTests, cancelTests, claimTests, laneTests, settleTests, deadLetterTests, listTests,
 		sweepTests, faultTests, lateTests, amendTests, pauseTests, triggerTests, expanderTests, staleAdvanceTests, missTests,
-		partTests, transferTests, movingTests, backlogTests, countTests, recordTests, sampleTests, outcomeTests, historyTests,
+		partTests, transferTests, movingTests, backlogTests, countTests, recordTests, sampleTests, outcomeTests,
 	} {
 		for _, test := range group {
 			t.Run(test.name, func(t *testing.T) {
