@@ -151,7 +151,8 @@ func (b *background) Close() error {
 }
 
 // NewOwn returns the limits in a store's records. They are read at their first use, and every few seconds while they
-// are used; after a pause, the first use waits for that, for a second at most. If a read fails, the last known limits apply.
+// are used; after a pause, the first use waits for that, for a second at most. If a read fails, the last known limits
+// apply.
 func NewOwn(records store.Records, log *slog.Logger) *Own {
 	o := &Own{records: records, log: log, loading: make(chan struct{}, 1)}
 	o.begin()
@@ -185,8 +186,8 @@ func (o *Own) of(tenant string) TenantDraft {
 	return TenantDraft{}
 }
 
-// refresh reads the limits again, in the background, if they are old. If nobody has used them for a while, they may have
-// changed long ago, so it waits for the reading, but not for long.
+// refresh reads the limits again, in the background, if they are old. If nobody has used them for a while, they may
+// have changed long ago, so it waits for the reading, but not for long.
 func (o *Own) refresh() {
 	if done := o.begun(); done != nil {
 		tooLong := time.NewTimer(patience)
