@@ -452,6 +452,27 @@ func TestQuotasWhileTheStoreIsAway(t *testing.T) {
 	})
 }
 
+// TestOwnLimitsAfterAPause: limits that another replica has set are in force for the first request after a pause.
+func TestOwnLimitsAfterAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		records := memory.New()
+		here, there := limits.NewOwn(records, slog.New(slog.DiscardHandler)), limits.NewOwn(records, slog.New(slog.DiscardHandler))
+		l := limits.New(limits.Config{Own: here})
+		if n := l.Of("acme").Jobs; n != 0 {
+			t.Errorf("a quota of %d jobs, which nobody has set", n)
+		}
+		most := 5
+		if err := there.Set(t.Context(), "acme", limits.TenantDraft{Draft: limits.Draft{MaxJobs: &most}}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if n := l.Of("acme").Jobs; n != most {
+			t.Errorf("a quota of %d jobs, which has been %d for a minute", n, most)
+		}
+		_, _, _ = here.Close(), there.Close(), l.Close()
+	})
+}
+
 // TestOwnLimitsDoNotWaitForAnother: while the limits are being read, a request that sets others ends with its own time.
 func TestOwnLimitsDoNotWaitForAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -129,6 +129,7 @@ type Own struct {
 	mu      sync.Mutex
 	read    time.Time // start of the last read
 	reading bool
+	awaited chan struct{} // is closed at the end of a reading that requests wait for; nil if they do not wait
 	background
 }
 
@@ -150,7 +151,8 @@ func (b *background) Close() error {
 }
 
 // NewOwn returns the limits in a store's records. They are read at their first use, and every few seconds while they
-// are used. If a read fails, the last known limits apply.
+// are used; after a pause, the first use waits for that, for a second at most. If a read fails, the last known limits
+// apply.
 func NewOwn(records store.Records, log *slog.Logger) *Own {
 	o := &Own{records: records, log: log, loading: make(chan struct{}, 1)}
 	o.begin()
@@ -184,12 +186,29 @@ func (o *Own) of(tenant string) TenantDraft {
 	return TenantDraft{}
 }
 
-// refresh reads the limits again, in the background, if they are old.
+// refresh reads the limits again, in the background, if they are old. If nobody has used them for a while, they may
+// have changed long ago, so it waits for the reading, but not for long.
 func (o *Own) refresh() {
+	if done := o.begun(); done != nil {
+		tooLong := time.NewTimer(patience)
+		defer tooLong.Stop()
+		select {
+		case <-done:
+		case <-tooLong.C:
+		}
+	}
+}
+
+// begun begins a reading if it is time for one, and returns the end of a reading that is to be waited for; nil if there
+// is none.
+func (o *Own) begun() (done chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.reading || !o.read.IsZero() && time.Since(o.read) < age {
-		return
+		return o.awaited
+	}
+	if time.Since(o.read) >= idle {
+		o.awaited = make(chan struct{})
 	}
 	o.read, o.reading = time.Now(), true
 	o.running.Go(func() {
@@ -200,8 +219,12 @@ func (o *Own) refresh() {
 		}
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		o.reading = false
+		if o.reading = false; o.awaited != nil {
+			close(o.awaited)
+			o.awaited = nil
+		}
 	})
+	return o.awaited
 }
 
 // Load reads all limits.

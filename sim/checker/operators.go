@@ -77,7 +77,7 @@ func (h *History) quota(q *Op) (found []Violation) {
 		o := &h.Ops[i]
 		if o.Tenant != q.Tenant || o.Status != 201 || o.Kind != Put && o.Kind != Create ||
 			!o.Invoked.After(q.Returned.Add(settled)) || o.Invoked.After(until) ||
-			!h.calmBetween(q.Invoked.Add(-healthy), o.Returned) {
+			!h.calmBetween(q.Invoked.Add(-healthy), o.Returned) || h.cancelledBeside(o) {
 			continue
 		}
 		if n := h.jobsBefore(o); n >= q.Jobs {
@@ -88,6 +88,15 @@ func (h *History) quota(q *Op) (found []Violation) {
 		}
 	}
 	return found
+}
+
+// cancelledBeside reports whether the job was cancelled while an operation was under way, which may have begun as a
+// replacement, and so without a quota.
+func (h *History) cancelledBeside(o *Op) bool {
+	return slices.ContainsFunc(h.Ops, func(c Op) bool {
+		return c.Kind == Cancel && c.Key == o.Key && c.maybe() && c.Invoked.Before(o.Returned) &&
+			c.Invoked.Add(h.Link+h.Within).After(o.Invoked)
+	})
 }
 
 // jobsBefore returns the number of other jobs that the tenant of an operation had for some time before, for certain.
