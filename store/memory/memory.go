@@ -147,11 +147,7 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked)
 	err = s.do(ctx, func() {
 		for _, n := range names {
 			j := s.jobs[n]
-			var version job.Revision
-			if j != nil {
-				version = j.Version
-			}
-			if why := asked.Judge(version); why != nil {
+			if why := asked.Judge(cmp.Or(j, &entry{}).Version); why != nil {
 				all = append(all, store.CancelResult{Err: why})
 				continue
 			}
