@@ -120,7 +120,7 @@ function QuickFields({ of, set }: { of: { [name: string]: Json }; set: (v: { [na
       {'delay' in of && field('delay', 'Delay')}
       {field('spread', 'Spread')}
       {field('deadline', 'Deadline')}
-      {!('steps' in of) && field('expectBy', 'A check-in is expected within')}
+      {field('expectBy', 'A check-in is expected within')}
     </div>
   );
 }

@@ -64,7 +64,7 @@ function scheduleOf(f: Form): Object {
       put(job, { timezone: f.timezone, startAt: f.startAt });
     }
   }
-  put(job, { spread: f.spread, deadline: f.deadline, expectBy: f.kind === 'steps' ? '' : f.expectBy });
+  put(job, { spread: f.spread, deadline: f.deadline, expectBy: f.expectBy });
   return job;
 }
 
@@ -176,7 +176,7 @@ export function NewJob() {
             <details><summary>Priority, deadline, check-ins, retries, limits</summary>
               <Select label="Priority" value={f.priority} set={set('priority')} options={[['', 'the tenant’s'], 'high', 'normal', 'low']} />
               <div class="row"><Text label="Deadline" value={f.deadline} set={set('deadline')} placeholder="none" hint="Later than that, it is dropped." /><Text label="Spread" value={f.spread} set={set('spread')} placeholder="none" hint="Instants are moved by up to this time, each job’s by its own." /></div>
-              {f.kind !== 'steps' && <Text label="A check-in is expected within" value={f.expectBy} set={set('expectBy')} placeholder="none" hint="After each instant, such as 15m. If none comes, an event tells the tenant." />}
+              <Text label="A check-in is expected within" value={f.expectBy} set={set('expectBy')} placeholder="none" hint="After each instant, such as 15m. If none comes, an event tells the tenant." />
               <div class="row"><Text label="Attempts" value={f.maxAttempts} set={set('maxAttempts')} type="number" /><Text label="First pause" value={f.initial} set={set('initial')} /><Text label="Longest pause" value={f.max} set={set('max')} /></div>
               <div class="row"><Text label="Calls at once" value={f.maxInFlight} set={set('maxInFlight')} type="number" /><Text label="Calls per second" value={f.rate} set={set('rate')} type="number" /></div>
             </details>
