@@ -149,10 +149,7 @@ func (k *keyed) loose(d *Delivery) bool {
 // set since the claim.
 func (k *keyed) neverEarly() {
 	for _, d := range k.sent {
-		set := slices.ContainsFunc(k.Troubles, func(t Trouble) bool {
-			return t.What == "step" && t.Replica == d.Replica && t.From.Before(d.Begun) && t.To.After(d.Begun.Add(-k.Lease))
-		})
-		if d.Local.Before(d.Instant) && !set {
+		if d.Local.Before(d.Instant) && !k.stepped(d) {
 			k.report("never early", d.Begun, "instant %s was fired at %s by the replica's clock",
 				k.clock(d.Instant), k.clock(d.Local))
 		}
