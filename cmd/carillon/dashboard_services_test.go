@@ -19,6 +19,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // TestDashboardQueries has Prometheus, with the configuration that is provisioned, scrape replicas that have something
@@ -26,7 +28,8 @@ import (
 func TestDashboardQueries(t *testing.T) {
 	t.Parallel()
 	c := stores[0].cluster(t)
-	c.start(2, "--objective=99.9%<1s")
+	client, args := topicOfSubmissions(t, "submissions")
+	c.start(2, append(args, "--objective=99.9%<1s")...)
 	p := startPrometheus(t, c.replicas)
 	var rules struct{ Groups []struct{ Rules []alertRule } }
 	p.get(t, "/api/v1/rules?type=alert", &rules)
@@ -62,6 +65,9 @@ func TestDashboardQueries(t *testing.T) {
 		}
 		c.call(c.replicas[n%2], http.MethodGet, "/v1/jobs/none", nil, http.StatusNotFound)
 		askByAnotherName(t, c.replicas[n%2].url+"/v1/jobs")
+		if err := client.ProduceSync(t.Context(), kgo.StringRecord("no job")).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
 		time.Sleep(time.Second) // until the next scrape
 		lacking = slices.DeleteFunc(slices.Clone(lacking), func(q query) bool { return p.hasData(t, q) })
 	}

@@ -61,16 +61,7 @@ func TestIntakeTopic(t *testing.T) {
 		n = 100_000
 	}
 	const topic = "submissions"
-	kafka, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, topic))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(kafka.Close)
-	client, err := kgo.NewClient(kgo.SeedBrokers(kafka.ListenAddrs()...), kgo.DefaultProduceTopic(topic))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
+	client, args := topicOfSubmissions(t, topic)
 	records := make([]*kgo.Record, n)
 	for i := range records {
 		records[i] = &kgo.Record{Key: fmt.Append(nil, i), Value: submission(i)}
@@ -78,7 +69,6 @@ func TestIntakeTopic(t *testing.T) {
 	if err := client.ProduceSync(t.Context(), records...).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"--kafka-brokers=" + strings.Join(kafka.ListenAddrs(), ","), "--submit-kafka-topic=acme=" + topic}
 	c := storeNamed(t, "sqlite").cluster(t)
 	c.start(2, args...)
 	c.until("some are stored", func() bool { return c.submitted(nil) > 0 })
@@ -92,6 +82,25 @@ func TestIntakeTopic(t *testing.T) {
 			t.Errorf("%s was taken twice: at %v and at %v", j.Key, j.CreatedAt, j.UpdatedAt)
 		}
 	})
+}
+
+// topicOfSubmissions makes a topic, and returns a client that publishes to it, and the options of a replica that takes
+// submissions from it.
+func topicOfSubmissions(t *testing.T, topic string) (client *kgo.Client, args []string) {
+	t.Helper()
+	kafka, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, topic))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(kafka.Close)
+	client, err = kgo.NewClient(kgo.SeedBrokers(kafka.ListenAddrs()...), kgo.DefaultProduceTopic(topic))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client, []string{
+		"--kafka-brokers=" + strings.Join(kafka.ListenAddrs(), ","), "--submit-kafka-topic=acme=" + topic,
+	}
 }
 
 func storeNamed(t *testing.T, name string) freshStore {
