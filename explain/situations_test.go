@@ -491,7 +491,7 @@ var situations = []situation{
 		name: "cancelled a moment ago",
 		cause: func(w *world) string {
 			w.put("k", w.at(time.Hour))
-			w.until(time.Minute)
+			w.until(time.Minute + time.Second/3) // between two of history's writes
 			w.do("DELETE", "/v1/jobs/k", "")
 			return "next"
 		},
