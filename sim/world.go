@@ -313,6 +313,15 @@ func (w *world) request(replica int, method, path, body string, headers ...strin
 	go func() {
 		n.standStill()
 		recorder := httptest.NewRecorder()
+		defer func() { // as net/http's server does: the connection breaks, and the client is told nothing
+			switch cause := recover(); cause {
+			case nil:
+			case http.ErrAbortHandler:
+				got <- answer{}
+			default:
+				panic(cause)
+			}
+		}()
 		handler.ServeHTTP(recorder, r)
 		n.standStill()
 		got <- answer{status: recorder.Code, body: recorder.Body.Bytes(), header: recorder.Header()}
