@@ -28,7 +28,7 @@ var (
 	stop  = flag.Bool("sim.stop", false, "end with the first history that breaks a guarantee")
 	small = flag.Int("sim.minimise", 40, "the number of runs to make a plan smaller that breaks a guarantee")
 	// budget bounds the time that the histories of a test without options take.
-	budget = flag.Duration("sim.budget", 8*time.Second, "the time for histories, if their number is not given")
+	budget = flag.Duration("sim.budget", 4*time.Second, "the time for histories, if their number is not given")
 )
 
 // seedRuntime seeds the runtime's own randomness, if this program can do that.
