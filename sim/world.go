@@ -174,8 +174,9 @@ func (w *world) settle() {
 	}
 	w.client(&Op{Kind: checker.Settings, Tenant: otherTenant, Again: 10}) // it is not paused any more
 	const still = Lease + 10*time.Second
-	for over := false; ; time.Sleep(10 * time.Second) {
-		if over = time.Since(calm) >= checker.Late; !over && min(time.Since(calm), w.record.Idle()) < still {
+	for ; ; time.Sleep(10 * time.Second) {
+		over := time.Since(calm) >= checker.Late
+		if !over && min(time.Since(calm), w.record.Idle()) < still {
 			continue
 		}
 		begun := time.Now()

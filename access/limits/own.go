@@ -200,8 +200,8 @@ func (o *Own) refresh() {
 	}
 }
 
-// begun begins a reading if it is time for one. It returns the end of a reading that is to be waited for, and until when;
-// nil if there is none.
+// begun begins a reading if it is time for one. It returns the end of a reading that is to be waited for, and until
+// when; nil if there is none.
 func (o *Own) begun() (done chan struct{}, until time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -242,8 +242,8 @@ func (k *keyed) anew(d, e *Delivery, over func(d *Delivery, put *Op) bool) bool 
 	})
 }
 
-// cancelledBefore reports whether a delivery's job may have been cancelled before a put, and the put came while the instant was
-// still ahead, or nearly so: a cancellation forgets which instants have fired.
+// cancelledBefore reports whether a delivery's job may have been cancelled before a put, and the put came while the
+// instant was still ahead, or nearly so: a cancellation forgets which instants have fired.
 func (k *keyed) cancelledBefore(d *Delivery, put *Op) bool {
 	return k.latest(put).After(d.Instant.Add(-k.Lease)) && put.Invoked.Before(d.Instant.Add(k.Lease)) &&
 		slices.ContainsFunc(k.ops, func(c *Op) bool {
@@ -251,8 +251,8 @@ func (k *keyed) cancelledBefore(d *Delivery, put *Op) bool {
 		})
 }
 
-// replacedBefore reports whether a delivery's job may have been replaced by one without the instant before a put, and by the
-// slower clock of the put's replica the instant was still ahead: the replacement forgets that it has fired.
+// replacedBefore reports whether a delivery's job may have been replaced by one without the instant before a put, and
+// by the slower clock of the put's replica the instant was still ahead: the replacement forgets that it has fired.
 func (k *keyed) replacedBefore(d *Delivery, put *Op) bool {
 	return put.Invoked.Add(-put.Behind).Before(d.Instant) && !k.latest(put).Before(d.Begun) &&
 		slices.ContainsFunc(k.ops, func(o *Op) bool {

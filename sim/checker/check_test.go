@@ -22,6 +22,7 @@ func history(ops []Op, sent ...Delivery) *History {
 			jobs[o.Key] = Job{N: o.N}
 		case Cancel:
 			delete(jobs, o.Key)
+		default:
 		}
 	}
 	return &History{

@@ -102,8 +102,8 @@ func (h *History) cancelledBeside(o *Op) bool {
 	})
 }
 
-// jobsBefore returns the number of other jobs that counted for the tenant of an operation, for certain: those of its own
-// replica at once, and those of others after some time.
+// jobsBefore returns the number of other jobs that counted for the tenant of an operation, for certain: those of its
+// own replica at once, and those of others after some time.
 func (h *History) jobsBefore(o *Op) int {
 	has := map[string]bool{}
 	for i := range h.Ops {

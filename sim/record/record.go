@@ -104,7 +104,7 @@ func (r *Record) Delivery(d checker.Delivery) Delivery {
 	return Delivery{r, len(r.history.Deliveries) - 1}
 }
 
-// End notes that an attempt has ended at a time, whether the receiver took it, and whether the replica got to know that.
+// End notes that an attempt has ended at a time, whether the receiver took it, and whether the replica was told that.
 func (d Delivery) End(at time.Time, took, told bool) {
 	d.record.lock.Lock()
 	defer d.record.lock.Unlock()
