@@ -35,9 +35,9 @@ const (
 	sweepEvery = 10 * time.Second
 )
 
-// plain makes requests over HTTP/1.1 without TLS. The caller's goroutine writes the request and reads the answer, by the
-// code of net/http. An [http.Transport] has two more goroutines for each connection, and waking them is a good part of
-// its work. Its methods are safe for concurrent use.
+// plain makes requests over HTTP/1.1 without TLS. The caller's goroutine writes the request and reads the answer, by
+// the code of net/http. An [http.Transport] has two more goroutines for each connection, and waking them is a good part
+// of its work. Its methods are safe for concurrent use.
 type plain struct {
 	dial dialer
 	most int // idle connections to one receiver
@@ -52,8 +52,8 @@ func newPlain(dial dialer, most int) *plain {
 	return &plain{dial: dial, most: most, idle: make(map[string][]*line)}
 }
 
-// RoundTrip implements [http.RoundTripper]. A request that a receiver did not answer because it closed a kept connection
-// just then is sent once more, on a new connection.
+// RoundTrip implements [http.RoundTripper]. A request that a receiver did not answer because it closed a kept
+// connection just then is sent once more, on a new connection.
 func (p *plain) RoundTrip(req *http.Request) (*http.Response, error) {
 	text := texts.Get().(*bytes.Buffer)
 	defer texts.Put(text)
