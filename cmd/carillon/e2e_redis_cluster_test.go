@@ -464,13 +464,13 @@ func (c *redisCluster) hang(master *redisNode) (at time.Time) {
 		func() { _ = master.command.Process.Signal(syscall.SIGCONT) })
 }
 
-func (c *redisCluster) replaced(master *redisNode, fail, recover func()) (at time.Time) {
+func (c *redisCluster) replaced(master *redisNode, fail, restore func()) (at time.Time) {
 	c.Helper()
 	next := c.replicaOf(master)
 	at = time.Now()
 	fail()
 	await(c.T, "the replica is the master", func() bool { return c.leads(next) })
 	c.Logf("a replica took over after %s", time.Since(at).Round(10*time.Millisecond))
-	recover()
+	restore()
 	return at
 }

@@ -129,7 +129,8 @@ func resume(file *os.File, o *transfer.ExportOptions) (*transfer.Found, error) {
 		case found.Source != o.Source:
 			return nil, fmt.Errorf("it is an export of %s, not of %s", found.Source, o.Source)
 		case !slices.Equal(found.Tenants, o.Tenants):
-			return nil, fmt.Errorf("it is an export with --only-tenant=%s: resume it with that", strings.Join(found.Tenants, ","))
+			return nil, fmt.Errorf("it is an export with --only-tenant=%s: resume it with that",
+				strings.Join(found.Tenants, ","))
 		}
 	}
 	if err := file.Truncate(size); err != nil {
