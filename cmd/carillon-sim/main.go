@@ -67,7 +67,7 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	switch {
 	case f.NArg() > 0:
 		return o, fmt.Errorf("%q is not an option; see --help", f.Arg(0))
-	case o.histories < 1:
+	case o.histories < 1 && (o.histories < 0 || o.faults == ""):
 		return o, errors.New("--histories must be at least 1")
 	case o.workers < 1:
 		return o, errors.New("--workers must be at least 1")

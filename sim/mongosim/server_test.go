@@ -2,7 +2,10 @@ package mongosim_test
 
 import (
 	"context"
+	"math/rand/v2"
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/carillon-scheduler/carillon/history/historytest"
 	"github.com/carillon-scheduler/carillon/sim/mongosim"
@@ -17,11 +20,22 @@ type calm struct{}
 func (calm) Dial(context.Context, string) error           { return nil }
 func (calm) Command(string, string, string) mongosim.Fate { return mongosim.Fate{} }
 
+// restless delays some commands, so that in tests of races the steps of calls interleave in many ways.
+type restless struct{ calm }
+
+func (restless) Command(string, string, string) mongosim.Fate {
+	if rand.IntN(8) > 0 {
+		return mongosim.Fate{}
+	}
+	pause := func() bool { time.Sleep(time.Duration(rand.IntN(1000)) * time.Microsecond); return true }
+	return mongosim.Fate{Request: pause, Yield: runtime.Gosched}
+}
+
 // TestStore: the store for MongoDB passes its suites on the simulated server, so the server answers as a real one does.
 // This is also where these suites run in CI. In a long test they run on another server too.
 func TestStore(t *testing.T) {
 	newStore := func(t *testing.T) storetest.Opener {
-		server := mongosim.New(calm{})
+		server := mongosim.New(restless{})
 		return func() (store.Store, error) {
 			return mongodb.OpenThrough(t.Context(), mongosim.URL, server.Dialer("test"))
 		}
