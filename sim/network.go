@@ -135,6 +135,9 @@ func (n *network) Command(client, name, collection string) (fate mongosim.Fate) 
 	if dies && !of.after {
 		return mongosim.Fate{Request: func() bool { of.die(); return never() }}
 	}
+	if write && n.during(Lossy, of.replica) != nil && n.random.IntN(24) == 0 { // it comes long after its time
+		there += time.Duration(n.random.IntN(60)) * time.Second
+	}
 	fate.Request = func() bool {
 		of.standStill()
 		time.Sleep(there)

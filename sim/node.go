@@ -34,6 +34,9 @@ const (
 	Lease           = 20 * time.Second
 	callbackTimeout = 8 * time.Second
 	slots           = 16
+	// settles is the longest time until outcomes are written once the store is well: that of a call that was given to it
+	// before, and the pauses between tries.
+	settles = 12 * time.Second
 )
 
 // node is one life of a replica: from a start to a crash or to the end.

@@ -68,7 +68,7 @@ func Run(p *Plan) (checker.History, []Line) {
 	}
 	w.history = checker.History{
 		Begun: w.begun, Lease: Lease, CallbackTimeout: callbackTimeout, Within: store.Within, Link: 4 * time.Second,
-		Slots: slots,
+		Slots: slots, Settles: settles, ClockBound: min(Lease-callbackTimeout, Lease/2) / 2,
 	}
 	for i := range p.Replicas {
 		w.clocks = append(w.clocks, &wall{})
@@ -169,6 +169,15 @@ func (w *world) fault(f *Fault) {
 		w.restart(f.Replica)
 		w.lock.Unlock()
 		w.note("replica %d starts", f.Replica)
+		return
+	case Stop:
+		w.present(f.Replica).cancel()
+		time.Sleep(f.For.D())
+		w.lock.Lock()
+		w.restart(f.Replica)
+		w.lock.Unlock()
+		w.note("replica %d starts", f.Replica)
+		w.trouble(f.What, f.Replica, from, time.Now().Add(Lease))
 		return
 	case Stall:
 		n := w.present(f.Replica)
@@ -397,6 +406,7 @@ func (w *world) observed(o *Op, seen checker.Op) {
 	for i := range o.Items {
 		one := w.begin(&o.Items[i], seen.Replica)
 		one.Invoked, one.Returned, one.Ahead, one.Caller = seen.Invoked, seen.Returned, seen.Ahead, o.Caller
+		one.Arrived = seen.Arrived
 		r, told := results[i]
 		switch {
 		case told:
@@ -454,6 +464,7 @@ func (w *world) placed(seen *checker.Op, o *Op, next string) {
 func (w *world) operate(o *Op, replica, try int) checker.Op {
 	seen := w.begin(o, replica)
 	time.Sleep(o.Delay.D())
+	seen.Arrived = time.Now()
 	var a answer
 	ahead := w.clocks[replica].ahead()
 	if try == 0 && o.LoseRequest {

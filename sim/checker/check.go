@@ -74,6 +74,7 @@ func (k *keyed) report(rule string, at time.Time, format string, args ...any) {
 
 func (k *keyed) check() {
 	k.neverEarly()
+	k.wrongClock()
 	k.ids()
 	k.oneClaimer()
 	k.duplicates()
@@ -213,7 +214,7 @@ func (k *keyed) duplicates() {
 			continue
 		}
 		for _, e := range k.sent[i+1:] {
-			if e.ID != d.ID || k.troubled(d.Replica, d.Ended, e.Begun) {
+			if e.ID != d.ID || k.unrecorded(d, e) {
 				continue
 			}
 			if k.redrivenBetween(d.Begun, e.Begun) || k.againBetween(d, e) {
@@ -246,10 +247,28 @@ func (k *keyed) againBetween(d, e *Delivery) bool {
 	})
 }
 
-// troubled reports whether there was a fault at a replica, or at all of them, from shortly before one time to another.
-func (k *keyed) troubled(replica int, from, to time.Time) bool {
+// unrecorded reports whether a fault may have kept a replica from recording a delivery before the next attempt at it. The
+// end of a replica in good order is none, nor is a fault of the store that ended so long before that attempt that the
+// outcome must have been written meanwhile.
+func (k *keyed) unrecorded(d, e *Delivery) bool {
+	stopped := k.during(d, e, func(t Trouble) bool { return t.What == "stop" })
+	return k.during(d, e, func(t Trouble) bool {
+		switch t.What {
+		case "stop":
+			return false
+		case "down", "read-only", "full", "cut", "slow":
+			return stopped || k.Settles == 0 || t.To.Add(k.Settles).After(e.Begun)
+		default:
+			return true
+		}
+	})
+}
+
+// during reports whether there was a fault of a kind at the replica of a delivery, or at all, from shortly before its end
+// to the next attempt.
+func (k *keyed) during(d, e *Delivery, is func(Trouble) bool) bool {
 	return slices.ContainsFunc(k.Troubles, func(t Trouble) bool {
-		return (t.Replica == replica || t.Replica == -1) && t.From.Before(to) && t.To.After(from.Add(-k.Lease))
+		return (t.Replica == d.Replica || t.Replica == -1) && t.From.Before(e.Begun) && t.To.After(d.Ended.Add(-k.Lease)) && is(t)
 	})
 }
 
@@ -323,10 +342,11 @@ func (k *keyed) former(n int, o *Op) bool {
 func (k *keyed) nothingLost() {
 	missed := map[int]int{}
 	for _, o := range k.ops {
-		if o.Kind != Put && o.Kind != Create || !o.succeeded() {
+		from, stands := k.stands(o)
+		if !stands {
 			continue
 		}
-		for _, at := range o.Schedule.Between(o.Returned.Add(o.Ahead), k.Due) {
+		for _, at := range o.Schedule.Between(from, k.Due) {
 			switch {
 			case k.taken(at), k.isDead(at), k.maySupersede(o):
 			default:
@@ -334,11 +354,35 @@ func (k *keyed) nothingLost() {
 				if k.Final.Jobs[k.key].Missed >= missed[o.ID] {
 					continue
 				}
-				k.report("nothing lost", at, "instant %s of payload %d, acknowledged at %s, was not delivered, is no dead letter "+
-					"and is not counted as missed", k.clock(at), o.N, k.clock(o.Returned))
+				k.report("nothing lost", at, "instant %s of payload %d, acknowledged or shown by %s, was not delivered, is no dead "+
+					"letter and is not counted as missed", k.clock(at), o.N, k.clock(from))
 			}
 		}
 	}
+}
+
+// stands reports whether a put has certainly taken effect, and the time after which its instants were ahead for all:
+// the client was told so, or it was not told, and a later reading shows the payload.
+func (k *keyed) stands(o *Op) (from time.Time, stands bool) {
+	if o.Kind != Put && o.Kind != Create {
+		return from, false
+	}
+	if o.succeeded() {
+		return o.Returned.Add(o.Ahead), true
+	}
+	all := k.defining(o.N)
+	if slices.ContainsFunc(all, (*Op).succeeded) || all[0] != o {
+		return from, false
+	}
+	for _, p := range all {
+		if until := k.latest(p).Add(p.Ahead); until.After(from) {
+			from = until
+		}
+	}
+	shown := k.Final.Jobs[k.key].N == o.N || slices.ContainsFunc(k.ops, func(g *Op) bool {
+		return g.Kind == Get && g.Status == 200 && g.Shown.N == o.N
+	})
+	return from, shown
 }
 
 func (k *keyed) taken(at time.Time) bool {
@@ -354,8 +398,14 @@ func (k *keyed) isDead(at time.Time) bool {
 func (k *keyed) maySupersede(put *Op) bool {
 	return k.Final.Jobs[k.key].State == "paused" || slices.ContainsFunc(k.ops, func(o *Op) bool {
 		replaces := o.Kind == Cancel || o.Kind == Put || o.Kind == Create
-		return o != put && replaces && o.maybe() && !k.latest(o).Before(put.Invoked)
+		return o != put && replaces && o.maybe() && !k.latest(o).Before(put.Invoked) && !o.repeats(put)
 	})
+}
+
+// repeats reports whether an operation is the same put as another one, sent again, for the same instants.
+func (o *Op) repeats(put *Op) bool {
+	return o.N == put.N && o.Kind == put.Kind && o.Schedule.To.IsZero() && put.Schedule.To.IsZero() &&
+		slices.EqualFunc(o.Schedule.Instants, put.Schedule.Instants, time.Time.Equal)
 }
 
 // counts: what the final reading counts adds up with what receivers saw.
