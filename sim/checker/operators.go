@@ -93,7 +93,7 @@ func (h *History) quota(q *Op) (found []Violation) {
 
 // refused: a quota refuses no job for which it has room.
 func (h *History) refused(o *Op) (found []Violation) {
-	if o.Status != 429 || o.Kind != Put && o.Kind != Create {
+	if o.Status != 403 || o.Caller != "" || o.Kind != Put && o.Kind != Create {
 		return nil
 	}
 	others, least := map[string]bool{}, 0
