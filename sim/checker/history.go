@@ -75,8 +75,8 @@ type Op struct {
 	Invoked, Returned time.Time
 	// Arrived is when the request came to the replica; zero if that is unknown.
 	Arrived time.Time
-	// Ahead is how far the replica's clock was ahead of the true time, at most.
-	Ahead time.Duration
+	// Ahead is how far the replica's clock was ahead of the true time, at most; Behind is how far it was behind, at most.
+	Ahead, Behind time.Duration
 	// Status is that of the answer; 0 if there was none.
 	Status int
 	// Body is that of the answer.
