@@ -128,9 +128,11 @@ func (n *network) Command(client, name, collection string) (fate mongosim.Fate) 
 		}
 	}
 	dies := false
-	if of.countdown > 0 && name != "hello" {
-		of.countdown--
-		dies = of.countdown == 0
+	if of.countdown > 0 && name != "hello" && (write || !of.writes) {
+		if of.countdown--; of.countdown == 0 {
+			dies = of.stall == 0
+			of.stalledUntil = later(of.stalledUntil, time.Now().Add(of.stall))
+		}
 	}
 	if dies && !of.after {
 		return mongosim.Fate{Request: func() bool { of.die(); return never() }}

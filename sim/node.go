@@ -49,8 +49,10 @@ type node struct {
 
 	// Guarded by the network's lock.
 	dead         bool
-	countdown    int  // commands until it dies; 0 for never
-	after        bool // the last of them takes effect
+	countdown    int           // commands until it dies or stands still; 0 for never
+	writes       bool          // only those count that change something
+	after        bool          // the last of them takes effect
+	stall        time.Duration // how long it then stands still; 0 if it dies
 	stalledUntil time.Time
 	handler      http.Handler // nil until it serves
 

@@ -75,9 +75,9 @@ type Op struct {
 
 // What a fault is.
 const (
-	Crash     = "crash"     // the replica dies at its Nth command, before or after it takes effect, and restarts after For
+	Crash     = "crash"     // the replica dies at its Nth command, before or after that takes effect, and restarts after For
 	Stop      = "stop"      // the replica ends in good order, and starts again after For
-	Stall     = "stall"     // the replica stands still
+	Stall     = "stall"     // the replica stands still, from its Nth command on if N is not 0
 	Cut       = "cut"       // nothing passes between the replica and the store
 	Lossy     = "lossy"     // some requests to the store and answers are lost or delayed
 	Slow      = "slow"      // the store answers late
@@ -94,9 +94,11 @@ type Fault struct {
 	What    string
 	At, For Span
 	Replica int
-	// N counts commands until a crash; After has the last of them take effect.
-	N     int  `json:",omitzero"`
-	After bool `json:",omitzero"`
+	// N counts commands until a crash or a stall, or only those that change something; After has the last of them take
+	// effect.
+	N      int  `json:",omitzero"`
+	Writes bool `json:",omitzero"`
+	After  bool `json:",omitzero"`
 	// By is the step of a clock.
 	By Span `json:",omitzero"`
 }
@@ -144,10 +146,16 @@ func NewPlan(seed uint64) *Plan {
 		switch d := r.IntN(100); {
 		case d < 20:
 			f.What, f.N, f.After = Crash, 1+r.IntN(40), r.IntN(2) == 0
+			if f.Writes = r.IntN(2) == 0; f.Writes {
+				f.N = 1 + r.IntN(12)
+			}
 		case d < 26:
 			f.What = Stop
 		case d < 40:
 			f.What = Stall
+			if f.Writes = r.IntN(2) == 0; f.Writes {
+				f.N = 1 + r.IntN(12)
+			}
 			if r.IntN(2) == 0 {
 				f.For += span(Lease)
 			}

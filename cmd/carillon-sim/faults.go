@@ -202,7 +202,7 @@ func (t *teeth) test(ctx context.Context, folder string, replaced map[string]str
 	if err := writeOverlay(overlay, replaced); err != nil {
 		return "", err
 	}
-	run := exec.CommandContext(ctx, "go", "test", "-vet=off", "-tags", "services", "-overlay", overlay, "-count=1", "-failfast",
+	run := exec.CommandContext(ctx, "go", "test", "-vet=off", "-tags", "services", "-overlay", overlay, "-count=3", "-failfast",
 		"-timeout", "10m", "-run", "^"+name+"$", in)
 	run.Dir = t.root
 	b, err := run.CombinedOutput()

@@ -190,13 +190,22 @@ func (k *keyed) mayBeTriggered(at time.Time, wrong time.Duration, told bool) boo
 func (k *keyed) oneClaimer() {
 	for i, d := range k.sent {
 		for _, e := range k.sent[i+1:] {
-			anew := d.N != e.N && (k.cancelledBetween(d.Begun.Add(-k.Lease), e.Begun) || k.anew(d, e, k.replacedBefore))
+			from := d.Begun.Add(-k.Lease)
+			anew := (d.N != e.N || k.putBetween(e.N, from, e.Begun)) &&
+				(k.cancelledBetween(from, e.Begun) || k.anew(d, e, k.replacedBefore))
 			if e.ID == d.ID && e.Begun.Before(d.Ended) && !anew {
 				k.report("one claimer", e.Begun, "replica %d sent instant %s while replica %d was sending it, since %s",
 					e.Replica, k.clock(e.Instant), d.Replica, k.clock(d.Begun))
 			}
 		}
 	}
+}
+
+// putBetween reports whether a payload may have been submitted, or submitted again, in a time.
+func (k *keyed) putBetween(n int, from, to time.Time) bool {
+	return slices.ContainsFunc(k.defining(n), func(o *Op) bool {
+		return o.Kind != Amend && o.maybe() && o.Invoked.Before(to) && k.latest(o).After(from)
+	})
 }
 
 // cancelledBetween reports whether the job may have been cancelled in a time.
@@ -262,28 +271,35 @@ func (k *keyed) replacedBefore(d *Delivery, put *Op) bool {
 		})
 }
 
-// unrecorded reports whether a fault may have kept a replica from recording a delivery before the next attempt at it. The
-// end of a replica in good order is none, nor is a fault of the store that ended so long before that attempt that the
-// outcome must have been written meanwhile.
+// unrecorded reports whether a fault may have kept a replica from recording a delivery before the next attempt at it: the
+// end of the replica, a time in which it stood still, or a trouble with the store that lasted until shortly before that
+// attempt. After a shorter one, the replica must have written the outcome. A replica that ends in good order writes all
+// outcomes, if the store is well.
 func (k *keyed) unrecorded(d, e *Delivery) bool {
-	stopped := k.during(d, e, func(t Trouble) bool { return t.What == "stop" })
-	return k.during(d, e, func(t Trouble) bool {
-		switch t.What {
-		case "stop":
+	stopped := slices.ContainsFunc(k.Troubles, func(t Trouble) bool {
+		return t.What == "stop" && t.Replica == d.Replica && t.From.Before(e.Begun) && t.To.After(d.Begun)
+	})
+	return slices.ContainsFunc(k.Troubles, func(t Trouble) bool {
+		if t.Replica != d.Replica && t.Replica != -1 || !t.From.Before(e.Begun) || !t.To.After(d.Ended.Add(-k.Lease)) {
 			return false
-		case "down", "read-only", "full", "cut", "slow":
-			return stopped || k.Settles == 0 || t.To.Add(k.Settles).After(e.Begun)
-		default:
+		}
+		if k.Settles == 0 {
 			return true
 		}
-	})
-}
-
-// during reports whether there was a fault of a kind at the replica of a delivery, or at all, from shortly before its end
-// to the next attempt.
-func (k *keyed) during(d, e *Delivery, is func(Trouble) bool) bool {
-	return slices.ContainsFunc(k.Troubles, func(t Trouble) bool {
-		return (t.Replica == d.Replica || t.Replica == -1) && t.From.Before(e.Begun) && t.To.After(d.Ended.Add(-k.Lease)) && is(t)
+		switch t.What {
+		case "receivers", "stop":
+			return false
+		case "crash":
+			return t.From.After(d.Begun)
+		case "stall":
+			return t.To.After(d.Begun)
+		case "step", "drift":
+			return true
+		case "lossy": // a call may fail after its whole time
+			return stopped || t.To.Add(2*k.Settles).After(e.Begun)
+		default:
+			return stopped || t.To.Add(k.Settles).After(e.Begun)
+		}
 	})
 }
 
