@@ -139,9 +139,13 @@ func tryFaults(ctx context.Context, out io.Writer, o options) error {
 	var missed []string
 	for i := range faults {
 		f := &faults[i]
-		c, err := t.try(ctx, f)
-		if err != nil {
+		c, failure := t.try(ctx, f)
+		if err := ctx.Err(); err != nil {
 			return err
+		}
+		if failure != nil { // it does not build; the others are tried all the same
+			err = errors.Join(err, fmt.Errorf("%s: %w", f.name, failure))
+			continue
 		}
 		if strings.HasPrefix(c.suite+c.commands+c.simulation, "–––") && f.rule == "" {
 			missed = append(missed, f.name)
@@ -153,9 +157,9 @@ func tryFaults(ctx context.Context, out io.Writer, o options) error {
 		}
 	}
 	if len(missed) > 0 {
-		return fmt.Errorf("nothing catches %d faults: %q", len(missed), missed)
+		err = errors.Join(err, fmt.Errorf("nothing catches %d faults: %q", len(missed), missed))
 	}
-	return nil
+	return err
 }
 
 func quoted(name string) string {

@@ -20,14 +20,19 @@ type calm struct{}
 func (calm) Dial(context.Context, string) error           { return nil }
 func (calm) Command(string, string, string) mongosim.Fate { return mongosim.Fate{} }
 
-// restless delays some commands, so that in tests of races the steps of calls interleave in many ways.
+// restless delays some commands, and few of them for so long that other calls begin and end meanwhile. So the steps of
+// calls interleave in many ways in tests of races.
 type restless struct{ calm }
 
 func (restless) Command(string, string, string) mongosim.Fate {
-	if rand.IntN(8) > 0 {
+	most := time.Millisecond
+	switch n := rand.IntN(64); {
+	case n == 0:
+		most *= 8
+	case n > 8:
 		return mongosim.Fate{}
 	}
-	pause := func() bool { time.Sleep(time.Duration(rand.IntN(1000)) * time.Microsecond); return true }
+	pause := func() bool { time.Sleep(rand.N(most)); return true }
 	return mongosim.Fate{Request: pause, Yield: runtime.Gosched}
 }
 
