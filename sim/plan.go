@@ -75,7 +75,7 @@ type Op struct {
 
 // What a fault is.
 const (
-	Crash     = "crash"     // the replica dies at its Nth command, before or after that takes effect, and restarts after For
+	Crash     = "crash"     // the replica dies at its Nth command, before or after it takes effect; restarts after For
 	Stop      = "stop"      // the replica ends in good order, and starts again after For
 	Stall     = "stall"     // the replica stands still, from its Nth command on if N is not 0
 	Cut       = "cut"       // nothing passes between the replica and the store

@@ -150,7 +150,8 @@ func tryFaults(ctx context.Context, out io.Writer, o options) error {
 		if strings.HasPrefix(c.suite+c.commands+c.simulation, "–––") && f.rule == "" {
 			missed = append(missed, f.name)
 		}
-		row := fmt.Sprintf("| `%s`: %s | %s | %s | %s | %s |", f.name, f.text, quoted(f.rule), c.suite, c.commands, c.simulation)
+		row := fmt.Sprintf("| `%s`: %s | %s | %s | %s | %s |",
+			f.name, f.text, quoted(f.rule), c.suite, c.commands, c.simulation)
 		fmt.Fprintln(out, row)
 		if err := writeRow(filepath.Join(t.root, tableFile), f.name, row); err != nil {
 			return err
@@ -206,8 +207,8 @@ func (t *teeth) test(ctx context.Context, folder string, replaced map[string]str
 	if err := writeOverlay(overlay, replaced); err != nil {
 		return "", err
 	}
-	run := exec.CommandContext(ctx, "go", "test", "-vet=off", "-tags", "services", "-overlay", overlay, "-count=3", "-failfast",
-		"-timeout", "10m", "-run", "^"+name+"$", in)
+	run := exec.CommandContext(ctx, "go", "test", "-vet=off", "-tags", "services", "-overlay", overlay, "-count=3",
+		"-failfast", "-timeout", "10m", "-run", "^"+name+"$", in)
 	run.Dir = t.root
 	b, err := run.CombinedOutput()
 	switch part := failed.FindSubmatch(b); {

@@ -54,7 +54,7 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	f.IntVar(&o.repeat, "repeat", 1, "run each history so many times, and fail if one differs")
 	f.BoolVar(&o.show, "show", false, "print what happened in each history")
 	f.BoolVar(&o.quick, "quick", false, "build with the plain runtime: sooner, but a seed may give different histories")
-	f.StringVar(&o.faults, "faults", "", "seed the faults of these patches of sim/faults into the code, one after the other, and "+
+	f.StringVar(&o.faults, "faults", "", "seed the faults of these patches of sim/faults into the code, one by one, and "+
 		"write what catches each to the table in docs/verification.md: names with commas, or \"all\"")
 	f.StringVar(&o.store, "store", "", "run real replicas on the store of this URL instead, which must be empty")
 	f.StringVar(&o.control, "control", "", "a program that stops, starts and kills the store's server, by these words")

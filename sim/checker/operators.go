@@ -112,7 +112,8 @@ func (h *History) refused(o *Op) (found []Violation) {
 	if len(others) < least {
 		found = append(found, Violation{
 			Rule: "quotas", Key: o.Key, At: o.Returned,
-			Text: fmt.Sprintf("a job was refused while the tenant had %d others at most, and may have %d in all", len(others), least),
+			Text: fmt.Sprintf("a job was refused while the tenant had %d others at most, and may have %d in all",
+				len(others), least),
 		})
 	}
 	return found

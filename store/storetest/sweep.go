@@ -86,7 +86,9 @@ func testSweepRacingPuts(f *fixture) {
 	for i := range jobs {
 		group.Go(func() { results[i] = handles[0].Put(f.Context(), []store.Put{after[i]})[0] })
 	}
-	group.Go(func() { swept, err = handles[1].Sweep(f.Context(), store.SweepParams{Now: now, Again: time.Hour, Limit: 100}) })
+	group.Go(func() {
+		swept, err = handles[1].Sweep(f.Context(), store.SweepParams{Now: now, Again: time.Hour, Limit: 100})
+	})
 	group.Wait()
 	f.must(err)
 	created := 0
