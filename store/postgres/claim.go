@@ -25,16 +25,17 @@ const splitFrom = 200
 // transaction skips the occurrences that the other has locked, as the claims of two replicas do.
 func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
 	parts := []*part{newPart(p.Quotas, 0)}
-	if s.behind.Load() {
+	behind := s.behind.Load()
+	if behind {
 		parts = halves(p.Quotas)
 	}
 	token := job.NewToken()
 	errs := make([]error, len(parts))
 	var group sync.WaitGroup
 	for i, t := range parts[1:] {
-		group.Go(func() { errs[i+1] = s.claim(ctx, p, t, token) })
+		group.Go(func() { errs[i+1] = s.claim(ctx, p, t, token, behind) })
 	}
-	errs[0] = s.claim(ctx, p, parts[0], token)
+	errs[0] = s.claim(ctx, p, parts[0], token, behind)
 	group.Wait()
 
 	claim := store.Claim{Quotas: make([]store.QuotaLeft, len(p.Quotas))}
@@ -46,8 +47,6 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 			if k := i - t.first; k >= 0 && k < len(t.quotas) {
 				claim.Occurrences = append(claim.Occurrences, t.found[k]...)
 				left.More = left.More || t.more[k] || errs[n] != nil
-				// If both parts have the same quota, the part that ended first may not have seen the occurrences that
-				// the other made due at its lease's end.
 				if next := t.next[k]; left.Next.IsZero() || !next.IsZero() && next.Before(left.Next) {
 					left.Next = next
 				}
@@ -55,6 +54,10 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 		}
 		found := claim.Occurrences[before:]
 		left.Found = len(found)
+		// If both parts have the same quota, neither need have seen what the other made due at the lease's end.
+		if ends := p.Now.Add(p.Lease); left.Found > 0 && (left.Next.IsZero() || ends.Before(left.Next)) {
+			left.Next = ends
+		}
 		room += q.Limit
 		left.More = left.More || left.Found == q.Limit
 		// The rows of a part have this order as long as the planner joins in the order of the locking subquery.
@@ -116,14 +119,38 @@ func halves(quotas []store.Quota) []*part {
 	return []*part{newPart(one, 0), newPart(two, middle)}
 }
 
+// full reports whether every quota's limit was reached.
+func (t *part) full() bool {
+	for i, q := range t.quotas {
+		if len(t.found[i]) < q.Limit {
+			return false
+		}
+	}
+	return true
+}
+
 // claim makes one part of a claim. The occurrences that it has found are claimed even if it returns an error.
-func (s *Store) claim(ctx context.Context, p store.ClaimParams, t *part, token string) error {
+//
+// It also reads when each lane's next occurrence becomes due, unless more are due anyway. While claims are behind, it
+// waits to see whether that is so: between the due occurrences and the next one are the remains of all that were claimed
+// and delivered since the table was last vacuumed, which may be millions.
+func (s *Store) claim(ctx context.Context, p store.ClaimParams, t *part, token string, behind bool) error {
 	var c quotaColumns
 	for _, q := range t.quotas {
 		c.add(p, q, q.Limit)
 	}
 	sql, args := c.statements(token, p.Now.UnixMilli(), p.Now.Add(p.Lease).UnixMilli())
-	_, nextArgs := c.statements(p.Due().UnixMilli())
+	readNext := func(tx *transaction) {
+		_, args := c.statements(p.Due().UnixMilli())
+		place := 0
+		tx.rows(sql.next, func(rows pgx.Rows) error {
+			var next *int64
+			err := rows.Scan(&next)
+			t.next[place] = fromMillis(next)
+			place++
+			return err
+		}, args...)
+	}
 	found, locked := 0, 0
 	err := s.transact(ctx, func(tx *transaction) {
 		t.clear()
@@ -157,21 +184,19 @@ func (s *Store) claim(ctx context.Context, p store.ClaimParams, t *part, token s
 			found++
 			return nil
 		}, args...)
-		place := 0
-		tx.rows(sql.next, func(rows pgx.Rows) error {
-			var next *int64
-			err := rows.Scan(&next)
-			t.next[place] = fromMillis(next)
-			place++
-			return err
-		}, nextArgs...)
+		if !behind {
+			readNext(tx)
+		}
 	})
 	if err != nil {
 		t.clear()
 		return err
 	}
+	if behind && !t.full() {
+		err = s.transact(ctx, readNext)
+	}
 	if !share(t.found) {
-		err = s.readTargets(ctx, t.found)
+		err = errors.Join(err, s.readTargets(ctx, t.found))
 	}
 	if found > 0 && found == locked {
 		return err
