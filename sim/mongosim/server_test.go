@@ -18,7 +18,8 @@ func (calm) Dial(context.Context, string) error           { return nil }
 func (calm) Command(string, string, string) mongosim.Fate { return mongosim.Fate{} }
 
 // TestStore: the store for MongoDB passes its suites on the simulated server, so the server answers as a real one does.
-// This is also where these suites run in CI. In a long test they run on another server too.
+// TestRouter runs the suite of package storetest in CI, on a server that refuses more; a long test runs it here too, and on
+// another server.
 func TestStore(t *testing.T) {
 	newStore := func(t *testing.T) storetest.Opener {
 		server := mongosim.New(calm{})
@@ -26,6 +27,8 @@ func TestStore(t *testing.T) {
 			return mongodb.OpenThrough(t.Context(), mongosim.URL, server.Dialer("test"))
 		}
 	}
-	storetest.Run(t, newStore)
+	if storetest.Long() {
+		storetest.Run(t, newStore)
+	}
 	historytest.Run(t, newStore)
 }
