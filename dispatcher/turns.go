@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"hash/fnv"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -58,8 +59,8 @@ func ownerOf(turn int64, replicas []string) (owner string) {
 	var highest uint64
 	for _, r := range replicas {
 		h := fnv.New64a()
-		_, _ = h.Write([]byte(r))
-		x := h.Sum64() ^ uint64(turn)*0x9e3779b97f4a7c15 // mixed as in splitmix64
+		_, _ = h.Write(strconv.AppendInt([]byte(r), turn, 10))
+		x := h.Sum64() // and mixed as in splitmix64, since FNV mixes its last bytes little
 		x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 		x = (x ^ x>>27) * 0x94d049bb133111eb
 		if x ^= x >> 31; owner == "" || x > highest {
@@ -98,7 +99,9 @@ func (t *turns) meet(beating []string, now time.Time) {
 // next. Everyone claims what falls due at a whole minute: often that is much at once.
 func (t *turns) at(lane job.Lane, due, now time.Time) time.Time {
 	switch {
-	case due.IsZero(), len(t.live) == 1, due.Before(t.all), due.Before(t.lanes[lane]), due.Equal(due.Truncate(time.Minute)):
+	case due.IsZero(), len(t.live) == 1, due.Equal(due.Truncate(time.Minute)):
+		return due
+	case due.Before(t.all), due.Before(t.lanes[lane]):
 		return due
 	}
 	turn := turnOf(later(due, now)) // what was left belongs to the present turn

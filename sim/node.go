@@ -23,6 +23,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/sim/checker"
 	"github.com/carillon-scheduler/carillon/sim/mongosim"
+	"github.com/carillon-scheduler/carillon/sim/record"
 	"github.com/carillon-scheduler/carillon/store/bounded"
 	"github.com/carillon-scheduler/carillon/store/clock"
 	"github.com/carillon-scheduler/carillon/store/groupcommit"
@@ -96,8 +97,8 @@ func (n *node) die() {
 		n.dead, n.handler, n.stalledUntil = true, nil, time.Time{}
 	})
 	if !was {
-		n.note("replica %d dies", n.replica)
-		n.died(n.replica)
+		n.record.Note("replica %d dies", n.replica)
+		n.record.Trouble(Crash, n.replica, time.Now(), time.Now().Add(Lease)) // as long as its claims last
 		n.server.Cut(n.name)
 		n.cancel()
 	}
@@ -229,8 +230,8 @@ type sender struct{ *node }
 
 // data is the callback data of the simulation.
 type data struct {
-	To string `json:"to"`
-	N  int    `json:"n"`
+	To      string         `json:"to"`
+	Payload record.Payload `json:"payload"`
 }
 
 // Type implements [callbacks.Sender].
@@ -261,9 +262,9 @@ func (s *sender) Send(ctx context.Context, d callbacks.Delivery) (err error) {
 	seen := checker.Delivery{
 		Replica: s.replica, ID: d.ID.String(), Key: d.Name.Key,
 		Tenant: strings.TrimPrefix(d.Name.Tenant, job.DefaultTenant), Instant: d.Timestamp, Attempt: d.Attempt,
-		N: decoded(d.Data).N, Begun: time.Now(), Local: s.clock.now().Round(0),
+		N: decoded(d.Data).Payload.N, Begun: time.Now(), Local: s.clock.now().Round(0),
 	}
-	i := s.seen(seen)
+	attempt := s.record.Delivery(seen)
 	took := false
 	defer func() {
 		ended := time.Now()
@@ -272,7 +273,7 @@ func (s *sender) Send(ctx context.Context, d callbacks.Delivery) (err error) {
 			err = ctx.Err()
 		}
 		told := took && err == nil && !s.isDead()
-		s.update(i, func(d *checker.Delivery) { d.Ended, d.Took, d.Told = ended, took, told })
+		attempt.End(ended, took, told)
 	}()
 	wait := func(most time.Duration) bool {
 		select {
@@ -285,27 +286,27 @@ func (s *sender) Send(ctx context.Context, d callbacks.Delivery) (err error) {
 		}
 	}
 	switch s.behaviour() {
-	case late:
+	case record.Late:
 		if !wait(4 * time.Second) {
 			took = s.coin()
 			return ctx.Err()
 		}
-	case never:
+	case record.Never:
 		<-ctx.Done()
 		took = s.coin()
 		return ctx.Err()
-	case wrong:
+	case record.Wrong:
 		wait(20 * time.Millisecond)
 		return errAnswer
-	case hopeless:
+	case record.Hopeless:
 		return callbacks.Permanent(errAnswer)
-	case pauses:
+	case record.Pauses:
 		return callbacks.RetryAfter(errAnswer, 2*time.Second)
-	case noReply:
+	case record.NoReply:
 		took = true
 		wait(20 * time.Millisecond)
 		return errNoReply
-	case well:
+	case record.Well:
 		if !wait(30 * time.Millisecond) {
 			return ctx.Err()
 		}
@@ -314,41 +315,11 @@ func (s *sender) Send(ctx context.Context, d callbacks.Delivery) (err error) {
 	return nil
 }
 
-// How a receiver may behave.
-const (
-	well = iota
-	late
-	never
-	wrong
-	hopeless
-	pauses
-	noReply
-)
-
 // behaviour draws how a receiver behaves.
-func (w *world) behaviour() (how int) {
+func (w *world) behaviour() (how record.Behaviour) {
 	w.net.with(func() {
-		if w.calm {
-			return
-		}
-		sick := w.net.during(Receivers, -1) != nil
-		d := w.net.random.IntN(100)
-		if !sick {
-			d *= 3
-		}
-		switch {
-		case d < 12:
-			how = late
-		case d < 18:
-			how = never
-		case d < 40:
-			how = wrong
-		case d < 44:
-			how = hopeless
-		case d < 50:
-			how = pauses
-		case d < 60:
-			how = noReply
+		if !w.calm {
+			how = record.Behave(w.net.random, w.net.during(Receivers, -1) != nil)
 		}
 	})
 	return how

@@ -16,6 +16,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/sim"
 	"github.com/carillon-scheduler/carillon/sim/checker"
+	"github.com/carillon-scheduler/carillon/sim/record"
 )
 
 // The program carillon-sim sets these.
@@ -35,7 +36,7 @@ var (
 var seedRuntime func(seed uint64)
 
 // run runs a plan in a bubble of its own.
-func run(t *testing.T, p *sim.Plan) (h checker.History, log []sim.Line) {
+func run(t *testing.T, p *sim.Plan) (h checker.History, log []record.Line) {
 	t.Helper()
 	cryptotest.SetGlobalRandom(t, p.Seed)
 	if seedRuntime != nil {
@@ -54,18 +55,14 @@ func run(t *testing.T, p *sim.Plan) (h checker.History, log []sim.Line) {
 	return h, log
 }
 
-// known are the rules that new histories are known to break, see docs/verification.md. carillon-sim judges them.
-var known = []string{"quotas"}
-
-// check runs a plan, and reports the guarantees that it breaks, with a smaller plan. It leaves out some rules.
-func check(t *testing.T, p *sim.Plan, without ...string) {
+// check runs a plan, and reports the guarantees that it breaks, with a smaller plan.
+func check(t *testing.T, p *sim.Plan) {
 	t.Helper()
 	h, log := run(t, p)
 	if *show {
-		fmt.Print(sim.Timeline(&h, log, ""))
+		fmt.Print(record.Timeline(&h, log, ""))
 	}
 	found := checker.Check(&h)
-	found = slices.DeleteFunc(found, func(v checker.Violation) bool { return slices.Contains(without, v.Rule) })
 	if len(found) == 0 {
 		return
 	}
@@ -91,7 +88,7 @@ func check(t *testing.T, p *sim.Plan, without ...string) {
 	for _, f := range least.Faults {
 		t.Logf("fault: %s", f)
 	}
-	t.Logf("%s\n%s", found[0], sim.Timeline(&h, log, found[0].Key))
+	t.Logf("%s\n%s", found[0], record.Timeline(&h, log, found[0].Key))
 }
 
 // report runs a plan, and writes the report to the file that -sim.out names.
@@ -137,7 +134,7 @@ func TestHistories(t *testing.T) {
 	}
 	n, early := 0, uint64(0)
 	for begun := time.Now(); n < *count || *count == 0 && time.Since(begun) < *budget; n++ {
-		check(t, sim.NewPlan(seed+uint64(n)), known...)
+		check(t, sim.NewPlan(seed+uint64(n)))
 		if *stop && t.Failed() {
 			n++
 			break

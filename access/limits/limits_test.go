@@ -452,7 +452,8 @@ func TestQuotasWhileTheStoreIsAway(t *testing.T) {
 	})
 }
 
-// TestOwnLimitsAfterAPause: limits that another replica has set are in force for the first request after a pause.
+// TestOwnLimitsAfterAPause: limits that another replica has set are in force for the first request that comes more than
+// five seconds later, however long this replica had no request before.
 func TestOwnLimitsAfterAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		records := memory.New()
@@ -461,16 +462,77 @@ func TestOwnLimitsAfterAPause(t *testing.T) {
 		if n := l.Of("acme").Jobs; n != 0 {
 			t.Errorf("a quota of %d jobs, which nobody has set", n)
 		}
-		most := 5
-		if err := there.Set(t.Context(), "acme", limits.TenantDraft{Draft: limits.Draft{MaxJobs: &most}}); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Minute)
-		if n := l.Of("acme").Jobs; n != most {
-			t.Errorf("a quota of %d jobs, which has been %d for a minute", n, most)
+		for i, pause := range []time.Duration{5 * time.Second, 8 * time.Second, 11 * time.Second, time.Minute} {
+			most := 5 + i
+			if err := there.Set(t.Context(), "acme", limits.TenantDraft{Draft: limits.Draft{MaxJobs: &most}}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(pause)
+			if n := l.Of("acme").Jobs; n != most {
+				t.Errorf("a quota of %d jobs, which has been %d for %s", n, most, pause)
+			}
 		}
 		_, _, _ = here.Close(), there.Close(), l.Close()
 	})
+}
+
+// TestOwnLimitsInUse: while requests come again and again, none of them waits for the limits, and they are never older
+// than five seconds. If the store does not answer, requests wait a second at most in all.
+func TestOwnLimitsInUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		records := &slow{Store: memory.New()}
+		here, there := limits.NewOwn(records, slog.New(slog.DiscardHandler)), limits.NewOwn(records, slog.New(slog.DiscardHandler))
+		l := limits.New(limits.Config{Own: here})
+		use := func() (jobs int, waited time.Duration) {
+			begun := time.Now()
+			return l.Of("acme").Jobs, time.Since(begun)
+		}
+		use()
+		synctest.Wait()
+		records.by = 900 * time.Millisecond
+		for i := range 20 {
+			most := 5 + i
+			if err := there.Set(t.Context(), "acme", limits.TenantDraft{Draft: limits.Draft{MaxJobs: &most}}); err != nil {
+				t.Fatal(err)
+			}
+			for set := time.Now(); time.Since(set) < 7*time.Second; time.Sleep(100 * time.Millisecond) {
+				since := time.Since(set)
+				switch n, waited := use(); {
+				case waited > 0:
+					t.Fatalf("it waits %s", waited)
+				case since >= 5*time.Second && n != most:
+					t.Fatalf("a quota of %d jobs, which has been %d for %s", n, most, since)
+				}
+			}
+		}
+		synctest.Wait()
+		records.by = time.Hour
+		time.Sleep(time.Minute)
+		total := time.Duration(0)
+		for range 5 {
+			_, waited := use()
+			total += waited
+		}
+		if total != time.Second {
+			t.Errorf("five requests wait %s in all", total)
+		}
+		_, _, _ = here.Close(), there.Close(), l.Close()
+	})
+}
+
+// slow has records that are read slowly.
+type slow struct {
+	*memory.Store
+	by time.Duration
+}
+
+func (s *slow) Records(ctx context.Context, f store.RecordFilter) ([]store.Record, error) {
+	select {
+	case <-time.After(s.by):
+		return s.Store.Records(ctx, f)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // TestOwnLimitsDoNotWaitForAnother: while the limits are being read, a request that sets others ends with its own time.

@@ -115,7 +115,8 @@ func value(p *int) int {
 	return *p
 }
 
-// age is the maximum age of the limits that a replica applies.
+// age is the maximum age of the limits that a replica applies, while the store answers within [patience]. They are read
+// again some time before that, so that requests rarely wait.
 const age = 5 * time.Second
 
 // Own has the limits of single tenants, as records of a store. Its methods are safe for concurrent use, by any number
@@ -127,9 +128,9 @@ type Own struct {
 	known   atomic.Pointer[map[string]TenantDraft] // by tenant; never changed
 	loading chan struct{}                          // has room for one, who reads, so that the last read is kept
 	mu      sync.Mutex
-	read    time.Time // start of the last read
-	reading bool
-	awaited chan struct{} // is closed at the end of a reading that requests wait for; nil if they do not wait
+	asOf    time.Time     // start of the last read in the background, or end of a failed one
+	reading chan struct{} // is closed at the end of a reading that is under way; nil if there is none
+	until   time.Time     // requests wait for the reading until then; zero if they do not
 	background
 }
 
@@ -151,7 +152,7 @@ func (b *background) Close() error {
 }
 
 // NewOwn returns the limits in a store's records. They are read at their first use, and every few seconds while they
-// are used; after a pause, the first use waits for that, for a second at most. If a read fails, the last known limits
+// are used; after a pause, the first uses wait for that, for a second at most. If a read fails, the last known limits
 // apply.
 func NewOwn(records store.Records, log *slog.Logger) *Own {
 	o := &Own{records: records, log: log, loading: make(chan struct{}, 1)}
@@ -186,11 +187,11 @@ func (o *Own) of(tenant string) TenantDraft {
 	return TenantDraft{}
 }
 
-// refresh reads the limits again, in the background, if they are old. If nobody has used them for a while, they may
-// have changed long ago, so it waits for the reading, but not for long.
+// refresh has the limits read again, in the background, before they are too old. If nobody has used them for a while,
+// they are too old, so it waits for the reading, but not for long.
 func (o *Own) refresh() {
-	if done := o.begun(); done != nil {
-		tooLong := time.NewTimer(patience)
+	if done, until := o.begun(); done != nil {
+		tooLong := time.NewTimer(time.Until(until))
 		defer tooLong.Stop()
 		select {
 		case <-done:
@@ -199,32 +200,38 @@ func (o *Own) refresh() {
 	}
 }
 
-// begun begins a reading if it is time for one, and returns the end of a reading that is to be waited for; nil if there
-// is none.
-func (o *Own) begun() (done chan struct{}) {
+// begun begins a reading if it is time for one. It returns the end of a reading that is to be waited for, and until
+// when; nil if there is none.
+func (o *Own) begun() (done chan struct{}, until time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.reading || !o.read.IsZero() && time.Since(o.read) < age {
-		return o.awaited
+	if old := time.Since(o.asOf); o.reading == nil && old >= age-patience {
+		o.reading, o.until = make(chan struct{}), time.Time{}
+		if old >= age {
+			o.until = time.Now().Add(patience)
+		}
+		o.running.Go(o.readAgain)
 	}
-	if time.Since(o.read) >= idle {
-		o.awaited = make(chan struct{})
+	if time.Now().Before(o.until) {
+		done = o.reading
 	}
-	o.read, o.reading = time.Now(), true
-	o.running.Go(func() {
-		ctx, cancel := context.WithTimeout(o.context, age)
-		defer cancel()
-		if err := o.Load(ctx); err != nil && o.context.Err() == nil {
+	return done, o.until
+}
+
+// readAgain reads the limits in the background.
+func (o *Own) readAgain() {
+	ctx, cancel := context.WithTimeout(o.context, age)
+	defer cancel()
+	asOf := time.Now()
+	if err := o.Load(ctx); err != nil {
+		if asOf = time.Now(); o.context.Err() == nil {
 			o.log.Warn("tenants' limits can't be read; the last known limits stay in force", "error", err)
 		}
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		if o.reading = false; o.awaited != nil {
-			close(o.awaited)
-			o.awaited = nil
-		}
-	})
-	return o.awaited
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	close(o.reading)
+	o.reading, o.asOf = nil, asOf
 }
 
 // Load reads all limits.

@@ -97,12 +97,17 @@ func (c *conn) done() {
 	}
 }
 
-// over reports whether the end has passed by either clock: the monotonic one stands still while the machine sleeps.
+// over reports whether the end of its request has passed.
 func (c *conn) over() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return !c.ends.IsZero() && over(c.ends)
+}
+
+// over reports whether a time has passed by either clock: the monotonic one stands still while the machine sleeps.
+func over(ends time.Time) bool {
 	now := time.Now()
-	return !c.ends.IsZero() && (!now.Before(c.ends) || !now.Round(0).Before(c.ends.Round(0)))
+	return !now.Before(ends) || !now.Round(0).Before(ends.Round(0))
 }
 
 func (c *conn) Write(b []byte) (int, error) {

@@ -37,10 +37,11 @@ func environmentHasProxy() bool {
 	return c.HTTPProxy != "" || c.HTTPSProxy != ""
 }
 
-// ways are the two ways to receivers: directly, or by a proxy. Each has its own connections, so that the guard applies
-// to all connections of the one, and to none of the other.
+// ways are the ways to receivers: directly, or by a proxy. Each has its own connections, so that the guard applies to
+// all connections of the one, and to none of the other. Directly, short requests without TLS have a way of their own.
 type ways struct {
 	guard   *guard.Guard
+	plain   *plain
 	direct  *http.Transport
 	proxied *http.Transport                         // nil if proxies are not used
 	proxyOf func(target *url.URL) (*url.URL, error) // nil for no proxy
@@ -54,10 +55,11 @@ func newWays(o *Options) *ways {
 	if o.Dial != nil {
 		dial, dialProxy = o.Dial, o.Dial
 	}
-	w.direct = transport(o, dialTimed(dial, func(there net.Conn) bool {
+	direct := dialTimed(dial, func(there net.Conn) bool {
 		at, _ := netip.ParseAddrPort(there.RemoteAddr().String()) // it is none of the Internet's if it can't be read
 		return w.guard.Quotes(at.Addr())
-	}))
+	})
+	w.plain, w.direct = newPlain(direct, idleConns(o)), transport(o, direct)
 	if o.Proxy == ProxyIgnore || o.Proxy != ProxyTrust && o.Guard.Restricts() || !environmentHasProxy() {
 		return w
 	}
@@ -67,26 +69,29 @@ func newWays(o *Options) *ways {
 	return w
 }
 
-// RoundTrip makes a request by one of the two ways. It refuses forbidden URLs for both.
+// RoundTrip makes a request by one of the ways. It refuses forbidden URLs for all.
 func (w *ways) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := w.guard.CheckHost(target(req.URL)); err != nil {
 		return nil, err
 	}
-	if w.proxied == nil {
-		return w.direct.RoundTrip(req)
+	if w.proxied != nil {
+		proxy, err := w.proxyOf(req.URL)
+		if err != nil {
+			return nil, err
+		}
+		if proxy != nil {
+			return w.proxied.RoundTrip(req)
+		}
 	}
-	proxy, err := w.proxyOf(req.URL)
-	if err != nil {
-		return nil, err
+	if req.URL.Scheme == "http" && req.ContentLength <= mostPlain {
+		return w.plain.RoundTrip(req)
 	}
-	if proxy == nil {
-		return w.direct.RoundTrip(req)
-	}
-	return w.proxied.RoundTrip(req)
+	return w.direct.RoundTrip(req)
 }
 
 // Close drops the idle connections.
 func (w *ways) Close() {
+	w.plain.Close()
 	w.direct.CloseIdleConnections()
 	if w.proxied != nil {
 		w.proxied.CloseIdleConnections()

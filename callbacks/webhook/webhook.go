@@ -64,14 +64,15 @@ func transport(o *Options, dial dialer) *http.Transport {
 		TLSClientConfig:     o.TLS,
 		TLSHandshakeTimeout: 10 * time.Second,
 		ForceAttemptHTTP2:   true,
-		MaxIdleConnsPerHost: cmp.Or(o.IdleConns, 1024),
-		// Below what common servers and load balancers allow, so that we rarely send on a connection just being closed.
-		IdleConnTimeout: 50 * time.Second,
+		MaxIdleConnsPerHost: idleConns(o),
+		IdleConnTimeout:     idleLimit,
 		// The answers are not read, so receivers should not compress them.
 		DisableCompression:     true,
-		MaxResponseHeaderBytes: 64 << 10,
+		MaxResponseHeaderBytes: mostHeader,
 	}
 }
+
+func idleConns(o *Options) int { return cmp.Or(o.IdleConns, 1024) }
 
 // Close drops the idle connections. Attempts under way end by themselves.
 func (s *Sender) Close() error {

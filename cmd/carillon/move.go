@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/audit"
@@ -23,6 +25,7 @@ const exportHelp = "Write the content of a store to a file, to move it to anothe
 // exportCommand writes the content of a store to a file.
 type exportCommand struct {
 	store, output         string
+	tenants               []string
 	resume, whileClaiming bool
 }
 
@@ -32,6 +35,7 @@ func (c *exportCommand) Flags(f *flag.FlagSet) {
 	f.StringVar(&c.output, "output", "-",
 		"`FILE`: The file to write, which must not exist; - for standard output. It has the jobs' callbacks, with "+
 			"any secrets in them.")
+	cli.List(f, &c.tenants, "only-tenant", "`NAME`: Export only what belongs to these tenants. (all)")
 	f.BoolVar(&c.resume, "resume", false, "Resume an interrupted export to this file, if no replica has run since.")
 	f.BoolVar(&c.whileClaiming, "while-claiming", false,
 		"Export though replicas are running. The file may hold occurrences that they deliver, and lack changes that are "+
@@ -48,7 +52,9 @@ func (c *exportCommand) Run(ctx context.Context, in cli.Input) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, m.store.Close()) }()
-	options := transfer.ExportOptions{Now: time.Now().Truncate(time.Millisecond), Source: storeurl.Address(c.store)}
+	options := transfer.ExportOptions{
+		Now: time.Now().Truncate(time.Millisecond), Source: storeurl.Address(c.store), Tenants: c.tenants,
+	}
 	options.Each = func(ctx context.Context, so transfer.Counts) error { return m.note(ctx, so) }
 	file, err := c.open(&options)
 	if err != nil {
@@ -77,7 +83,11 @@ func (c *exportCommand) Run(ctx context.Context, in cli.Input) (err error) {
 	}
 	m.sum(counts.String())
 	if counts.Total() == 0 {
-		fmt.Fprintln(in.Stderr, "The store is empty. Is --store right?")
+		nothing := "The store is empty. Is --store right?"
+		if len(c.tenants) > 0 {
+			nothing = "The store has nothing of these tenants. Are --store and --only-tenant right?"
+		}
+		fmt.Fprintln(in.Stderr, nothing)
 	}
 	return nil
 }
@@ -101,22 +111,26 @@ func (c *exportCommand) open(o *transfer.ExportOptions) (*os.File, error) {
 	if err != nil {
 		return nil, cli.Usage(fmt.Errorf("--output: %w", err))
 	}
-	if o.From, err = resume(file, o.Source); err != nil {
+	if o.From, err = resume(file, o); err != nil {
 		return nil, errors.Join(cli.Usage(fmt.Errorf("--resume: %s: %w", c.output, err)), file.Close())
 	}
 	return file, nil
 }
 
 // resume finds the end of an interrupted export, and truncates the file there.
-func resume(file *os.File, source string) (*transfer.Found, error) {
+func resume(file *os.File, o *transfer.ExportOptions) (*transfer.Found, error) {
 	found, err := transfer.Find(file)
 	if err != nil {
 		return nil, err
 	}
 	var size int64
 	if found != nil {
-		if size = found.Size; found.Source != source {
-			return nil, fmt.Errorf("it is an export of %s, not of %s", found.Source, source)
+		switch size = found.Size; {
+		case found.Source != o.Source:
+			return nil, fmt.Errorf("it is an export of %s, not of %s", found.Source, o.Source)
+		case !slices.Equal(found.Tenants, o.Tenants):
+			return nil, fmt.Errorf("it is an export with --only-tenant=%s: resume it with that",
+				strings.Join(found.Tenants, ","))
 		}
 	}
 	if err := file.Truncate(size); err != nil {

@@ -112,6 +112,18 @@ func TestMove(t *testing.T) {
 	}
 }
 
+// An export of other tenants than the store has is empty, and says so. One is resumed with the same tenants only.
+func TestMoveOfTenants(t *testing.T) {
+	from, file := filled(t, 2), filepath.Join(t.TempDir(), "export")
+	stdout, stderr := carillon(t, 0, "export", "--store="+from, "--only-tenant=acme,globex")
+	expectContains(t, "the export of others", stderr, ": 0 tenants, 0 jobs", "Are --store and --only-tenant right?")
+	expectContains(t, "the export of others", stdout, `"tenants":["acme","globex"]`)
+	_, stderr = carillon(t, 0, "export", "--store="+from, "--only-tenant=default", "--output="+file)
+	expectContains(t, "the export", stderr, ": 1 tenants, 2 jobs, 2 occurrences and 0 dead letters")
+	_, stderr = carillon(t, 2, "export", "--store="+from, "--output="+file, "--resume")
+	expectContains(t, "the export of all", stderr, "it is an export with --only-tenant=default: resume it with that")
+}
+
 func TestMoveNothing(t *testing.T) {
 	url := "sqlite:" + filepath.Join(t.TempDir(), "new.db")
 	onStore(t, url, func(store.Store) {})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/sim/checker"
+	"github.com/carillon-scheduler/carillon/sim/record"
 )
 
 // TestPlan: a seed always makes the same plan, of faults that the world can make, and of instants that are ahead.
@@ -147,7 +148,7 @@ func TestJudge(t *testing.T) {
 				Deliveries: deliveries,
 				Final:      checker.Final{Jobs: map[string]checker.Job{"k": {N: 1, State: "finished"}}},
 			},
-			Notes: []Note{{at(5), "cut begins"}},
+			Lines: []record.Line{{At: 5 * time.Second, Text: "cut begins"}},
 		}
 	}
 	var out strings.Builder

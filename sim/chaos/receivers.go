@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/sim/checker"
+	"github.com/carillon-scheduler/carillon/sim/record"
 )
 
 // host is the end of the receivers' names: each key has a receiver of its own.
@@ -29,36 +30,14 @@ func (r *replica) receive(ctx context.Context) error {
 	return nil
 }
 
-// How a receiver may behave.
-const (
-	well = iota
-	late
-	never
-	wrong
-	hopeless
-	pauses
-	noReply
-)
-
 // behaviour draws how a receiver behaves.
-func (w *world) behaviour() int {
+func (w *world) behaviour() record.Behaviour {
 	w.lock.Lock()
 	defer w.lock.Unlock()
 	if w.calm {
-		return well
+		return record.Well
 	}
-	d := w.random.IntN(100)
-	if w.sick == 0 {
-		d *= 3
-	}
-	for _, b := range []struct{ below, how int }{
-		{12, late}, {18, never}, {40, wrong}, {44, hopeless}, {50, pauses}, {60, noReply},
-	} {
-		if d < b.below {
-			return b.how
-		}
-	}
-	return well
+	return record.Behave(w.random, w.sick > 0)
 }
 
 // chance returns a random time below d.
@@ -75,25 +54,25 @@ func (r *replica) take(response http.ResponseWriter, request *http.Request) {
 	if err != nil {
 		return // the replica cut it off
 	}
-	var payload struct{ N int }
+	var payload record.Payload
 	instant, err := time.Parse(time.RFC3339, request.Header.Get("Carillon-Timestamp"))
 	if err == nil {
 		err = json.Unmarshal(body, &payload)
 	}
-	attempt, err2 := strconv.Atoi(request.Header.Get("Carillon-Attempt"))
+	number, err2 := strconv.Atoi(request.Header.Get("Carillon-Attempt"))
 	if err != nil || err2 != nil {
 		r.fault("a delivery can't be read: %v, %v: %s", err, err2, body)
 		return
 	}
-	i := r.seen(checker.Delivery{
+	attempt := r.record.Delivery(checker.Delivery{
 		Replica: r.index, ID: request.Header.Get("Webhook-Id"), Key: strings.TrimSuffix(request.Host, host),
-		Instant: instant, Attempt: attempt, N: payload.N, Begun: begun, Local: begun,
+		Instant: instant, Attempt: number, N: payload.N, Begun: begun, Local: begun,
 	})
 	took, answered := false, false
 	defer func() {
 		ended := time.Now()
 		told := answered && request.Context().Err() == nil
-		r.update(i, func(d *checker.Delivery) { d.Ended, d.Took, d.Told = ended, took, told })
+		attempt.End(ended, took, told)
 		if !answered {
 			panic(http.ErrAbortHandler) // the connection is closed
 		}
@@ -108,24 +87,24 @@ func (r *replica) take(response http.ResponseWriter, request *http.Request) {
 	}
 	status := http.StatusOK
 	switch r.behaviour() {
-	case late:
+	case record.Late:
 		if !wait(r.chance(4 * time.Second)) {
 			took = r.coin()
 			return
 		}
-	case never:
+	case record.Never:
 		// The attempt is over then, even if the replica is stopped and does not hang up.
 		wait(callbackTimeout)
 		took = r.coin()
 		return
-	case wrong:
+	case record.Wrong:
 		status = http.StatusInternalServerError
-	case hopeless:
+	case record.Hopeless:
 		status = http.StatusGone
-	case pauses:
+	case record.Pauses:
 		response.Header().Set("Retry-After", "2")
 		status = http.StatusServiceUnavailable
-	case noReply:
+	case record.NoReply:
 		took = true
 		return
 	default:
@@ -139,20 +118,6 @@ func (r *replica) take(response http.ResponseWriter, request *http.Request) {
 }
 
 func (w *world) coin() bool { return w.chance(2) == 0 }
-
-func (w *world) seen(d checker.Delivery) int {
-	w.lock.Lock()
-	defer w.lock.Unlock()
-	d.Ended = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
-	w.history.Deliveries = append(w.history.Deliveries, d)
-	return len(w.history.Deliveries) - 1
-}
-
-func (w *world) update(i int, change func(*checker.Delivery)) {
-	w.lock.Lock()
-	defer w.lock.Unlock()
-	change(&w.history.Deliveries[i])
-}
 
 // random is the source of all that is not planned.
 func random(seed uint64) *rand.Rand {

@@ -5,8 +5,8 @@ import (
 	"io"
 	"time"
 
-	"github.com/carillon-scheduler/carillon/sim"
 	"github.com/carillon-scheduler/carillon/sim/checker"
+	"github.com/carillon-scheduler/carillon/sim/record"
 )
 
 // Judge judges a result, prints what was seen, and reports whether nothing was wrong. What is wrong is printed with the
@@ -31,16 +31,12 @@ func (r *Result) Judge(out io.Writer) bool {
 	for _, fault := range r.Faults {
 		say("wrong: %s", fault)
 	}
-	lines := make([]sim.Line, len(r.Notes))
-	for i, n := range r.Notes {
-		lines[i] = sim.Line{At: n.At.Sub(h.Begun), Text: n.Text}
-	}
 	told := make(map[string]bool)
 	for _, v := range violations {
 		say("violation at %s of %s", v.At.Sub(h.Begun), v)
 		if !told[v.Key] {
 			told[v.Key] = true
-			say("%s", sim.Timeline(h, lines, v.Key))
+			say("%s", record.Timeline(h, r.Lines, v.Key))
 		}
 	}
 	if len(violations) == 0 && len(r.Faults) == 0 {

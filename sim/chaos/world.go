@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/sim/checker"
+	"github.com/carillon-scheduler/carillon/sim/record"
 )
 
 // The options of the replicas. The times are shorter than the defaults, so that more happens in a run.
@@ -55,26 +56,20 @@ type world struct {
 	folder   string
 	replicas []*replica
 
-	lock    sync.Mutex
-	random  *rand.Rand
-	history checker.History
-	notes   []Note
-	faults  []string // what is wrong besides the guarantees that the checker judges
-	calm    bool
-	sick    int // receivers' faults of this moment
-}
+	record *record.Record
 
-// Note is a line about the world.
-type Note struct {
-	At   time.Time
-	Text string
+	lock   sync.Mutex
+	random *rand.Rand
+	faults []string // what is wrong besides the guarantees that the checker judges
+	calm   bool
+	sick   int // receivers' faults of this moment
 }
 
 // Result is what a run has shown.
 type Result struct {
 	Plan    *Plan
 	History checker.History
-	Notes   []Note
+	Lines   []record.Line // about the world
 	// Faults are what is wrong besides guarantees, such as a replica that ended by itself.
 	Faults []string
 	// Folder has the logs of the replicas.
@@ -83,7 +78,9 @@ type Result struct {
 
 // Run runs the plan of a seed. An error says why it could not be run. The caller removes the folder.
 func Run(ctx context.Context, o Options) (*Result, error) {
-	w := &world{o: o, random: random(o.Seed)}
+	w := &world{o: o, random: random(o.Seed), record: record.New(checker.History{
+		Lease: Lease, CallbackTimeout: callbackTimeout, Within: within, Link: 4 * time.Second, Slots: slots,
+	})}
 	if u, err := url.Parse(o.Store); err == nil && u.Host != "" {
 		w.target = u.Host
 	}
@@ -103,7 +100,8 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	result := func() *Result {
 		w.lock.Lock()
 		defer w.lock.Unlock()
-		return &Result{w.plan, w.history, w.notes, w.faults, w.folder}
+		history, lines := w.record.History()
+		return &Result{w.plan, history, lines, w.faults, w.folder}
 	}
 	for i := range w.plan.Replicas {
 		r, err := w.newReplica(ctx, i)
@@ -117,10 +115,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err := w.serving(ctx); err != nil {
 		return result(), err
 	}
-	w.history = checker.History{
-		Begun: time.Now().Truncate(time.Second), Lease: Lease, CallbackTimeout: callbackTimeout, Within: within,
-		Link: 4 * time.Second, Slots: slots,
-	}
+	w.record.Begin(time.Now().Truncate(time.Second))
 	var running sync.WaitGroup
 	for i := range w.plan.Ops {
 		running.Go(func() { w.client(ctx, &w.plan.Ops[i]) })
@@ -139,7 +134,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 // serving returns when all replicas serve.
 func (w *world) serving(ctx context.Context) error {
 	for end := time.Now().Add(time.Minute); ; sleep(ctx, 50*time.Millisecond) {
-		if _, quiet := (&world{o: w.o, replicas: w.replicas, plan: &Plan{}}).look(); quiet {
+		if f := record.Read(len(w.replicas), nil, w.get); record.Quiet(&f) {
 			return nil
 		}
 		if ctx.Err() != nil || time.Now().After(end) {
@@ -150,11 +145,11 @@ func (w *world) serving(ctx context.Context) error {
 
 // happen makes a fault.
 func (w *world) happen(ctx context.Context, f *Fault) {
-	sleep(ctx, time.Until(w.history.Begun.Add(f.At)))
+	sleep(ctx, time.Until(w.record.Begun().Add(f.At)))
 	if ctx.Err() != nil {
 		return
 	}
-	w.note("%s begins", f)
+	w.record.Note("%s begins", f)
 	from, until := time.Now(), time.Time{}
 	of := f.Replica
 	switch f.What {
@@ -200,10 +195,8 @@ func (w *world) happen(ctx context.Context, f *Fault) {
 	if until.IsZero() {
 		until = time.Now()
 	}
-	w.with(func() {
-		w.history.Troubles = append(w.history.Troubles, checker.Trouble{What: f.What, Replica: of, From: from, To: until})
-	})
-	w.note("%s ends", f)
+	w.record.Trouble(f.What, of, from, until)
+	w.record.Note("%s ends", f)
 }
 
 func (w *world) with(f func()) {
@@ -212,13 +205,9 @@ func (w *world) with(f func()) {
 	f()
 }
 
-func (w *world) note(format string, args ...any) {
-	w.with(func() { w.notes = append(w.notes, Note{time.Now(), fmt.Sprintf(format, args...)}) })
-}
-
 // fault notes what must not be.
 func (w *world) fault(format string, args ...any) {
-	w.note("wrong: "+format, args...)
+	w.record.Note("wrong: "+format, args...)
 	w.with(func() { w.faults = append(w.faults, fmt.Sprintf(format, args...)) })
 }
 
@@ -236,7 +225,7 @@ func (w *world) control(action string) {
 			w.fault("%s %s: %v\n%s", filepath.Base(w.o.Control), action, err, out)
 			return
 		}
-		w.note("%s %s fails: %v", filepath.Base(w.o.Control), action, err)
+		w.record.Note("%s %s fails: %v", filepath.Base(w.o.Control), action, err)
 		sleep(ctx, time.Second)
 	}
 }
@@ -244,14 +233,15 @@ func (w *world) control(action string) {
 // settle waits until everything due is done, or the time for it is over, and reads the final state.
 func (w *world) settle(ctx context.Context) {
 	calm := time.Now()
-	w.with(func() { w.calm, w.history.Calm = true, calm })
-	w.note("calm")
+	w.with(func() { w.calm = true })
+	w.record.Calm()
+	w.record.Note("calm")
 	for {
-		final, quiet := w.look()
-		ended := time.Now()
+		final := record.Read(len(w.replicas), w.keys(), w.get)
 		// What is due until the end is looked at, for as long as it takes at most.
-		if quiet && ended.After(calm.Add(Lease)) || ended.After(calm.Add(settling)) || ctx.Err() != nil {
-			w.with(func() { w.history.Final, w.history.Ended, w.history.Due = final, ended, calm })
+		since := time.Since(calm)
+		if record.Quiet(&final) && since > Lease || since > settling || ctx.Err() != nil {
+			w.record.End(final, calm)
 			return
 		}
 		sleep(ctx, time.Second)

@@ -184,12 +184,12 @@ func (k *keyed) mayBeTriggered(at time.Time, wrong time.Duration, told bool) boo
 	})
 }
 
-// oneClaimer: no two attempts at one occurrence are under way at a time. A job that was cancelled and submitted again
-// has another occurrence with the same id.
+// oneClaimer: no two attempts at one occurrence are under way at a time. A job that was cancelled or replaced, and
+// submitted again, has another occurrence with the same id.
 func (k *keyed) oneClaimer() {
 	for i, d := range k.sent {
 		for _, e := range k.sent[i+1:] {
-			anew := d.N != e.N && k.cancelledBetween(d.Begun.Add(-k.Lease), e.Begun)
+			anew := d.N != e.N && (k.cancelledBetween(d.Begun.Add(-k.Lease), e.Begun) || k.anew(d, e, k.replacedBefore))
 			if e.ID == d.ID && e.Begun.Before(d.Ended) && !anew {
 				k.report("one claimer", e.Begun, "replica %d sent instant %s while replica %d was sending it, since %s",
 					e.Replica, k.clock(e.Instant), d.Replica, k.clock(d.Begun))
@@ -216,7 +216,7 @@ func (k *keyed) duplicates() {
 			if e.ID != d.ID || k.troubled(d.Replica, d.Ended, e.Begun) {
 				continue
 			}
-			if k.redrivenBetween(d.Begun, e.Begun) || k.againBetween(d, e) {
+			if k.redrivenBetween(d.Begun, e.Begun) || k.anew(d, e, k.cancelledBefore) || k.anew(d, e, k.replacedBefore) {
 				continue
 			}
 			k.report("no duplicate without a cause", e.Begun, "instant %s was taken at %s and sent again",
@@ -233,17 +233,32 @@ func (k *keyed) redrivenBetween(from, to time.Time) bool {
 	})
 }
 
-// againBetween reports whether a job with the instant may have been created anew while the instant was still ahead, or
-// nearly so: a cancellation forgets which instants have fired.
-func (k *keyed) againBetween(d, e *Delivery) bool {
+// anew reports whether, between two deliveries of an instant, a job with the instant may have been submitted for which
+// the first one's job was over.
+func (k *keyed) anew(d, e *Delivery, over func(d *Delivery, put *Op) bool) bool {
 	return slices.ContainsFunc(k.ops, func(o *Op) bool {
-		return (o.Kind == Put || o.Kind == Create) && o.maybe() && o.Schedule.Has(d.Instant) &&
-			o.Invoked.Before(e.Begun) &&
-			k.latest(o).After(d.Instant.Add(-k.Lease)) && o.Invoked.Before(d.Instant.Add(k.Lease)) &&
-			slices.ContainsFunc(k.ops, func(c *Op) bool {
-				return c.Kind == Cancel && c.maybe() && c.Invoked.Before(k.latest(o))
-			})
+		return (o.Kind == Put || o.Kind == Create) && o.maybe() && o.Schedule.Has(d.Instant) && o.Invoked.Before(e.Begun) &&
+			over(d, o)
 	})
+}
+
+// cancelledBefore reports whether a delivery's job may have been cancelled before a put, and the put came while the
+// instant was still ahead, or nearly so: a cancellation forgets which instants have fired.
+func (k *keyed) cancelledBefore(d *Delivery, put *Op) bool {
+	return k.latest(put).After(d.Instant.Add(-k.Lease)) && put.Invoked.Before(d.Instant.Add(k.Lease)) &&
+		slices.ContainsFunc(k.ops, func(c *Op) bool {
+			return c.Kind == Cancel && c.maybe() && c.Invoked.Before(k.latest(put))
+		})
+}
+
+// replacedBefore reports whether a delivery's job may have been replaced by one without the instant before a put, and
+// by the slower clock of the put's replica the instant was still ahead: the replacement forgets that it has fired.
+func (k *keyed) replacedBefore(d *Delivery, put *Op) bool {
+	return put.Invoked.Add(-put.Behind).Before(d.Instant) && !k.latest(put).Before(d.Begun) &&
+		slices.ContainsFunc(k.ops, func(o *Op) bool {
+			return (o.Kind == Put || o.Kind == Create) && o.maybe() && !o.Schedule.Has(d.Instant) &&
+				o.Invoked.Before(k.latest(put)) && k.latest(o).After(d.Begun.Add(-k.CallbackTimeout))
+		})
 }
 
 // troubled reports whether there was a fault at a replica, or at all of them, from shortly before one time to another.

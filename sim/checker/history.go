@@ -70,8 +70,8 @@ type Op struct {
 	CatchUp  string
 
 	Invoked, Returned time.Time
-	// Ahead is how far the replica's clock was ahead of the true time, at most.
-	Ahead time.Duration
+	// Ahead is how far the replica's clock was ahead of the true time, at most; Behind is how far it was behind, at most.
+	Ahead, Behind time.Duration
 	// Status is that of the answer; 0 if there was none.
 	Status int
 	// Body is that of the answer.

@@ -9,6 +9,9 @@ import (
 // settled is the time within which replicas that reach the store apply what operators change.
 const settled = 6 * time.Second
 
+// counted is the time within which what other replicas have admitted counts for a quota.
+const counted = 11 * time.Second
+
 // operators checks what operators change: tenants' pauses and quotas, and keys.
 func (h *History) operators() (found []Violation) {
 	for i := range h.Ops {
@@ -99,13 +102,18 @@ func (h *History) cancelledBeside(o *Op) bool {
 	})
 }
 
-// jobsBefore returns the number of other jobs that the tenant of an operation had for some time before, for certain.
+// jobsBefore returns the number of other jobs that counted for the tenant of an operation, for certain: those of its
+// own replica at once, and those of others after some time.
 func (h *History) jobsBefore(o *Op) int {
 	has := map[string]bool{}
 	for i := range h.Ops {
 		p := &h.Ops[i]
+		after := counted
+		if p.Replica == o.Replica {
+			after = 0
+		}
 		if p.Tenant == o.Tenant && p.Key != o.Key && (p.Kind == Put || p.Kind == Create) && p.succeeded() &&
-			p.Returned.Add(settled).Before(o.Invoked) {
+			p.Returned.Add(after).Before(o.Invoked) {
 			has[p.Key] = true
 		}
 	}

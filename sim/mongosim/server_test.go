@@ -3,6 +3,8 @@ package mongosim_test
 import (
 	"context"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/carillon-scheduler/carillon/history/historytest"
 	"github.com/carillon-scheduler/carillon/sim/mongosim"
@@ -16,6 +18,32 @@ type calm struct{}
 
 func (calm) Dial(context.Context, string) error           { return nil }
 func (calm) Command(string, string, string) mongosim.Fate { return mongosim.Fate{} }
+
+// slow is a network in which writes take a minute.
+type slow struct{ calm }
+
+func (slow) Command(_, name, _ string) mongosim.Fate {
+	if name != "update" {
+		return mongosim.Fate{}
+	}
+	return mongosim.Fate{Request: func() bool { time.Sleep(time.Minute); return true }}
+}
+
+// TestOpenInVain: when a store can't be opened in time, the call ends at once, though a command is still under way, and
+// does not keep a processor busy meanwhile: no virtual time would pass then.
+func TestOpenInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 50 { // whether a connection is still in use is chance
+			begun := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			_, err := mongodb.OpenThrough(ctx, mongosim.URL, mongosim.New(slow{}).Dialer("test"))
+			if cancel(); err == nil || time.Since(begun) > 3*time.Second {
+				t.Fatalf("after %s: %v", time.Since(begun), err)
+			}
+			time.Sleep(2 * time.Minute) // the command is over
+		}
+	})
+}
 
 // TestStore: the store for MongoDB passes its suites on the simulated server, so the server answers as a real one does.
 // This is also where these suites run in CI. In a long test they run on another server too.

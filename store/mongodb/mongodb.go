@@ -106,7 +106,8 @@ func OpenThrough(ctx context.Context, rawURL string, dialer options.ContextDiale
 	s.records = db.Collection("records")
 	s.meta = db.Collection("meta")
 	if err := s.prepare(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("open MongoDB database %s: %w", u, s.explain(err, u.User() != "")), s.Close())
+		s.abandon()
+		return nil, fmt.Errorf("open MongoDB database %s: %w", u, s.explain(err, u.User() != ""))
 	}
 	return s, nil
 }
@@ -233,6 +234,15 @@ func (s *Store) Close() error {
 		return nil // commands still under way were cut off, or it is closed already
 	}
 	return err
+}
+
+// abandon closes all connections at once. With a deadline, the driver would wait for the commands under way, and keep a
+// processor busy meanwhile.
+func (s *Store) abandon() {
+	s.lost.close()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = s.client.Disconnect(ctx)
 }
 
 // Now implements [store.Queue]: it returns the time of the primary, or of the router of a sharded cluster.

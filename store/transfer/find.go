@@ -18,6 +18,8 @@ type Found struct {
 	Size int64
 	// Source is the address of the exported store, as passed to [Export].
 	Source string
+	// Tenants are those that it is of, as passed to [Export].
+	Tenants []string
 	// Whole is set if the export is complete.
 	Whole bool
 
@@ -43,7 +45,7 @@ func Find(r io.Reader) (*Found, error) {
 			if err != nil {
 				return nil, in.fault(err)
 			}
-			found = &Found{Source: first.Source, Size: size}
+			found = &Found{Source: first.Source, Tenants: first.Tenants, Size: size}
 			continue
 		}
 		if !bytes.HasPrefix(b, []byte(`{"place":`)) && !bytes.HasPrefix(b, []byte(`{"end":`)) {

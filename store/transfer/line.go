@@ -28,6 +28,8 @@ type header struct {
 	Format int    `json:"format"`
 	At     moment `json:"at"`
 	Source string `json:"source,omitzero"`
+	// Tenants are those that the export is of; none for all.
+	Tenants []string `json:"tenants,omitzero"`
 }
 
 // placeLine is a place from which an interrupted export is resumed, with the counts up to it.

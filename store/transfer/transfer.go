@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -83,10 +84,25 @@ type ExportOptions struct {
 	// line.
 	Now    time.Time
 	Source string
+	// Tenants are those whose content is exported; none for all.
+	Tenants []string
 	// From is the progress of an interrupted export, see [Find]; w must continue that export. Nil begins a new export.
 	From *Found
 	// Each, if set, is called after each page is written, with all counts so far. An error from Each ends the export.
 	Each func(ctx context.Context, so Counts) error
+}
+
+// has reports whether the export includes a tenant.
+func (o *ExportOptions) has(tenant string) bool {
+	return len(o.Tenants) == 0 || slices.Contains(o.Tenants, tenant)
+}
+
+// tenantOf returns the tenant to which a document belongs.
+func tenantOf(r store.Document) string {
+	if r.Job != nil {
+		return r.Job.Tenant
+	}
+	return r.Occurrence.Name.Tenant
 }
 
 // Export writes the content of a store, and returns the counts, including those of a resumed export's earlier part.
@@ -99,10 +115,10 @@ func Export(ctx context.Context, from Store, w io.Writer, o ExportOptions) (Coun
 	if o.From != nil {
 		at = placeLine{After: o.From.after, Counts: o.From.Counts}
 	} else {
-		out.write(line{Export: &header{Format: format, At: moment(o.Now), Source: o.Source}})
+		out.write(line{Export: &header{Format: format, At: moment(o.Now), Source: o.Source, Tenants: o.Tenants}})
 	}
 	if at.Tenants == 0 { // otherwise the export has them before the resumed place
-		if err := exportTenants(ctx, from, &out, &at.Counts); err != nil {
+		if err := exportTenants(ctx, from, &out, &at.Counts, &o); err != nil {
 			return at.Counts, err
 		}
 	}
@@ -115,8 +131,10 @@ func Export(ctx context.Context, from Store, w io.Writer, o ExportOptions) (Coun
 			break
 		}
 		for _, r := range records {
-			out.write(newLine(r))
-			at.add(r)
+			if o.has(tenantOf(r)) {
+				out.write(newLine(r))
+				at.add(r)
+			}
 		}
 		at.After = next
 		out.write(line{Place: &at})
@@ -129,32 +147,34 @@ func Export(ctx context.Context, from Store, w io.Writer, o ExportOptions) (Coun
 			}
 		}
 	}
-	if err := exportCheckIns(ctx, from, &out, &at.Counts, o.Now); err != nil {
+	if err := exportCheckIns(ctx, from, &out, &at.Counts, &o); err != nil {
 		return at.Counts, err
 	}
 	out.write(line{End: &at.Counts})
 	return at.Counts, out.flush()
 }
 
-// exportCheckIns writes the lines of all check-ins. They come after the last place, so a resumed export has them once.
-func exportCheckIns(ctx context.Context, from store.Records, out *writer, so *Counts, now time.Time) error {
+// exportCheckIns writes the lines of check-ins. They come after the last place, so a resumed export has them once.
+func exportCheckIns(ctx context.Context, from store.Records, out *writer, so *Counts, o *ExportOptions) error {
 	for after := ""; ; {
-		page, next, err := checkins.List(ctx, from, after, batch, now)
+		page, next, err := checkins.List(ctx, from, after, batch, o.Now)
 		if err != nil {
 			return err
 		}
 		for _, c := range page {
-			out.write(line{CheckIn: newCheckInLine(c)})
+			if o.has(c.Name.Tenant) {
+				out.write(line{CheckIn: newCheckInLine(c)})
+				so.CheckIns++
+			}
 		}
-		so.CheckIns += len(page)
 		if after = next; next == "" {
 			return out.flush()
 		}
 	}
 }
 
-// exportTenants writes the lines of all tenants.
-func exportTenants(ctx context.Context, from store.Records, out *writer, so *Counts) error {
+// exportTenants writes the lines of tenants.
+func exportTenants(ctx context.Context, from store.Records, out *writer, so *Counts, o *ExportOptions) error {
 	all := tenants.New(from)
 	for after := ""; ; {
 		page, err := all.List(ctx, after, batch)
@@ -162,9 +182,11 @@ func exportTenants(ctx context.Context, from store.Records, out *writer, so *Cou
 			return err
 		}
 		for _, t := range page {
-			out.write(line{Tenant: newTenantLine(t)})
+			if o.has(t.Name) {
+				out.write(line{Tenant: newTenantLine(t)})
+				so.Tenants++
+			}
 		}
-		so.Tenants += len(page)
 		after = page[len(page)-1].Name
 	}
 }

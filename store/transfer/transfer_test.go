@@ -73,6 +73,42 @@ func TestLines(t *testing.T) {
 	}
 }
 
+// TestExportOfTenants: the export of some tenants has what is theirs and nothing else, is complete, and can be resumed.
+func TestExportOfTenants(t *testing.T) {
+	m := some(4)
+	m.tenants = []job.Tenant{{Name: "other", FirstSeen: epoch}, {Name: "t", FirstSeen: epoch}}
+	of := func(tenant string) []store.Document {
+		return slices.DeleteFunc(slices.Clone(m.records), func(r store.Document) bool {
+			return r.Job != nil && r.Job.Tenant != tenant || r.Occurrence != nil && r.Occurrence.Name.Tenant != tenant
+		})
+	}
+	for _, i := range []int{1, 5, 8} { // a job, its occurrence, and the dead letter
+		if m.records[i].Job != nil {
+			m.records[i].Job.Tenant = "other"
+		} else {
+			m.records[i].Occurrence.Name.Tenant = "other"
+		}
+	}
+	for i, tenant := range []string{"other", "t"} {
+		text := export(t, m, transfer.ExportOptions{Now: epoch, Tenants: []string{tenant}})
+		to := &memory{}
+		if _, err := transfer.Import(t.Context(), to, strings.NewReader(text), transfer.ImportOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		expectSame(t, tenant, to, &memory{records: of(tenant), tenants: m.tenants[i : i+1]})
+
+		cut := text[:strings.LastIndex(text, `{"place":`)]
+		found, err := transfer.Find(strings.NewReader(cut))
+		if err != nil || !slices.Equal(found.Tenants, []string{tenant}) {
+			t.Fatalf("found is %+v, %v", found, err)
+		}
+		again := cut[:found.Size] + export(t, m, transfer.ExportOptions{Now: epoch, Tenants: []string{tenant}, From: found})
+		if again != text {
+			t.Errorf("resumed, the export is\n%s\nwant\n%s", again, text)
+		}
+	}
+}
+
 func TestExportAndImport(t *testing.T) {
 	for _, n := range []int{0, 1, 7, 1500} {
 		from, to := some(n), &memory{}

@@ -1,0 +1,134 @@
+package checker
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+var begun = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func at(seconds float64) time.Time { return begun.Add(time.Duration(seconds * float64(time.Second))) }
+
+// history returns a history of ten minutes with some operations and deliveries. In the end, each key has the job of the
+// last put.
+func history(ops []Op, sent ...Delivery) *History {
+	jobs := map[string]Job{}
+	for i := range ops {
+		o := &ops[i]
+		o.ID = i
+		switch o.Kind {
+		case Put:
+			jobs[o.Key] = Job{N: o.N}
+		case Cancel:
+			delete(jobs, o.Key)
+		default:
+		}
+	}
+	return &History{
+		Final: Final{Jobs: jobs}, Ops: ops, Deliveries: sent, Begun: begun, Calm: at(500), Due: begun, Ended: at(600),
+		Lease: 20 * time.Second, CallbackTimeout: 8 * time.Second, Within: 30 * time.Second, Link: 4 * time.Second, Slots: 16,
+	}
+}
+
+// broken returns the rules that a history breaks, each once.
+func broken(h *History) (rules []string) {
+	for _, v := range Check(h) {
+		if !slices.Contains(rules, v.Rule) {
+			rules = append(rules, v.Rule)
+		}
+	}
+	slices.Sort(rules)
+	return rules
+}
+
+// TestDuplicates: an instant that was taken may be sent again if its job was over meanwhile, and the instant was still
+// to come for the next job's replica.
+func TestDuplicates(t *testing.T) {
+	crontab := func(n int, from float64) Op {
+		return Op{
+			Kind: Put, Key: "k", N: n, Invoked: at(from), Returned: at(from + 0.1), Status: 200, InFlight: 1,
+			Schedule: Schedule{Every: 2 * time.Second, End: at(15)},
+		}
+	}
+	list := func(from float64, instants ...float64) Op {
+		o := Op{Kind: Put, Key: "k", N: 2, Invoked: at(from), Returned: at(from + 0.1), Status: 200, InFlight: 1}
+		for _, s := range instants {
+			o.Schedule.Instants = append(o.Schedule.Instants, at(s))
+		}
+		return o
+	}
+	behind := func(o Op, by time.Duration) Op { o.Behind = by; return o }
+	// The instant 14 s is fired at 12 s by a clock that is 2 s ahead, and again at 15 s.
+	sent := func(n int, from, ended float64) Delivery {
+		return Delivery{
+			ID: "i", Key: "k", N: n, Instant: at(14), Begun: at(from), Ended: at(ended), Local: at(max(from, 14)), Attempt: 1,
+			Took: true, Told: true,
+		}
+	}
+	for name, one := range map[string]struct {
+		ops    []Op
+		ended  float64 // of the first delivery
+		broken []string
+	}{
+		"replaced by a job without the instant, at a clock behind": {
+			ops: []Op{crontab(1, 1), list(12.4, 34), behind(crontab(3, 14.9), time.Second)}, ended: 12.2,
+		},
+		"the same, while it was under way": {
+			ops: []Op{crontab(1, 1), list(12.4, 34), behind(crontab(3, 14.9), time.Second)}, ended: 15.6,
+		},
+		"the clock is not behind enough": {
+			ops: []Op{crontab(1, 1), list(12.4, 34), behind(crontab(3, 14.9), time.Second/2)}, ended: 12.2,
+			broken: []string{"no duplicate without a cause"},
+		},
+		"the job between has the instant": {
+			ops: []Op{crontab(1, 1), list(12.4, 14, 34), behind(crontab(3, 14.9), time.Second)}, ended: 12.2,
+			broken: []string{"no duplicate without a cause"},
+		},
+		"the job between was there before": {
+			ops: []Op{list(0.5, 34), crontab(1, 1), behind(crontab(3, 14.9), time.Second)}, ended: 12.2,
+			broken: []string{"no duplicate without a cause"},
+		},
+		"nothing between": {
+			ops: []Op{crontab(1, 1), behind(crontab(3, 14.9), time.Second)}, ended: 15.6,
+			broken: []string{"no duplicate without a cause", "one claimer"},
+		},
+	} {
+		first, second := sent(1, 12, one.ended), sent(3, 15, 15.05)
+		if got := broken(history(one.ops, first, second)); !slices.Equal(got, one.broken) {
+			t.Errorf("%s: broken are %q, want %q", name, got, one.broken)
+		}
+	}
+}
+
+// TestQuotas: no job is made beyond a quota that the replica knows, by what counts there for certain.
+func TestQuotas(t *testing.T) {
+	put := func(key string, replica int, from float64) Op {
+		return Op{
+			Kind: Put, Key: key, Tenant: "t", N: len(key), Replica: replica, Invoked: at(from), Returned: at(from + 0.1), Status: 201,
+			Schedule: Schedule{Instants: []time.Time{at(550)}},
+		}
+	}
+	quota := Op{Kind: Quota, Tenant: "t", Jobs: 1, Invoked: at(100), Returned: at(100.1), Status: 200}
+	for name, one := range map[string]struct {
+		ops    []Op
+		broken bool
+	}{
+		"known, and full at this replica":      {[]Op{quota, put("a", 1, 110), put("bb", 1, 111)}, true},
+		"full by another replica":              {[]Op{quota, put("a", 1, 110), put("bb", 2, 122)}, true},
+		"full by another replica, just now":    {[]Op{quota, put("a", 1, 110), put("bb", 2, 120)}, false},
+		"full before it was set":               {[]Op{put("a", 1, 10), quota, put("bb", 2, 107)}, true},
+		"not known yet":                        {[]Op{put("a", 1, 10), quota, put("bb", 2, 105)}, false},
+		"the other may have been cancelled":    {[]Op{quota, put("a", 1, 110), {Kind: Cancel, Key: "a", Tenant: "t", Invoked: at(115), Returned: at(115.1)}, put("bb", 2, 130)}, false},
+		"there is room for one job":            {[]Op{quota, put("bb", 2, 130)}, false},
+		"a fault keeps the replica from store": {[]Op{quota, put("a", 1, 110), put("bb", 1, 111)}, false},
+	} {
+		h := history(one.ops)
+		if name == "a fault keeps the replica from store" {
+			h.Troubles = []Trouble{{What: "cut", Replica: 1, From: at(105), To: at(112)}}
+		}
+		if got := slices.Contains(broken(h), "quotas"); got != one.broken {
+			t.Errorf("%s: it is broken: %v", name, got)
+		}
+	}
+}

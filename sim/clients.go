@@ -1,0 +1,306 @@
+package sim
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/carillon-scheduler/carillon/handlers"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/sim/checker"
+	"github.com/carillon-scheduler/carillon/sim/record"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// client makes an operation, and makes it again while its outcome is unknown.
+func (w *world) client(o *Op) {
+	time.Sleep(time.Until(w.at(o.At)))
+	for try := range o.Again + 1 {
+		replica := (o.Replica + try) % w.plan.Replicas
+		var second sync.WaitGroup
+		if try == 0 && o.Twice > 0 {
+			again := *o
+			again.Delay, again.LoseRequest, again.LoseReply = o.Delay+o.Twice, false, true
+			second.Go(func() { w.observed(&again, w.operate(&again, (replica+1)%w.plan.Replicas, 0)) })
+		}
+		seen := w.operate(o, replica, try)
+		w.observed(o, seen)
+		second.Wait()
+		if seen.Status != 0 && seen.Status < 500 {
+			return
+		}
+		time.Sleep(w.chance(func(r *rand.Rand) time.Duration { return time.Duration(r.IntN(2000)) * time.Millisecond }))
+	}
+}
+
+// observed records an operation; a batch is its puts.
+func (w *world) observed(o *Op, seen checker.Op) {
+	if o.Kind != checker.Batch {
+		w.record.Op(seen)
+		return
+	}
+	results := map[int]result{}
+	if seen.Status == http.StatusOK {
+		for line := range bytes.Lines(seen.Body) {
+			var r result
+			if err := json.Unmarshal(line, &r, json.MatchCaseInsensitiveNames(true)); err == nil {
+				results[r.Index] = r
+			}
+		}
+	}
+	var puts []checker.Op
+	for i := range o.Items {
+		one := w.begin(&o.Items[i], seen.Replica)
+		one.Invoked, one.Returned, one.Caller = seen.Invoked, seen.Returned, o.Caller
+		one.Ahead, one.Behind = seen.Ahead, seen.Behind
+		r, told := results[i]
+		switch {
+		case told:
+			one.Status, one.Skipped, one.InFlight = r.Status, r.Skipped, r.InFlight
+			one.Unchanged = r.Status >= 400 && r.Status < 500 || strings.Contains(r.Detail, record.NothingChanged)
+		case seen.Status != http.StatusOK:
+			one.Status, one.Unchanged = seen.Status, seen.Unchanged
+		default: // it was cut off
+		}
+		w.placed(&one, &o.Items[i], r.NextInstant)
+		puts = append(puts, one)
+	}
+	w.record.Op(puts...)
+}
+
+// result is a line of the answer to a batch.
+type result struct {
+	Index, Status, Skipped, InFlight int
+	Detail, NextInstant              string
+}
+
+// begin returns what is known of an operation before it is made.
+func (w *world) begin(o *Op, replica int) checker.Op {
+	seen := checker.Op{
+		Kind: o.Kind, Key: o.Key, Tenant: o.Tenant, Caller: o.Caller, Replica: replica, N: o.N, Invoked: time.Now(),
+		Paused: o.Paused, Jobs: o.Jobs, Deadline: o.Deadline.D(), CatchUp: o.CatchUp,
+		Schedule: checker.Schedule{Every: o.Every.D(), End: w.at(o.End)},
+	}
+	for _, s := range o.Instants {
+		seen.Schedule.Instants = append(seen.Schedule.Instants, w.at(s))
+	}
+	return seen
+}
+
+// placed notes the instant of a job with a delay: the one that the answer tells, or else the bounds of it. Replicas'
+// clocks may be wrong by some seconds.
+func (w *world) placed(seen *checker.Op, o *Op, next string) {
+	if o.Wait == 0 || seen.Unchanged {
+		return
+	}
+	if at, err := job.ParseInstant(next); err == nil && next != "" {
+		seen.Schedule.Instants = []time.Time{at}
+		return
+	}
+	const wrong = 15 * time.Second
+	seen.Schedule.From = seen.Invoked.Add(o.Wait.D() - wrong)
+	seen.Schedule.To = seen.Invoked.Add(o.Wait.D() + wrong + link + store.Within)
+}
+
+// operate makes an operation once.
+func (w *world) operate(o *Op, replica, try int) checker.Op {
+	seen := w.begin(o, replica)
+	time.Sleep(o.Delay.D())
+	var a record.Answer
+	clock := w.clocks[replica]
+	before := clock.ahead()
+	if try == 0 && o.LoseRequest {
+		time.Sleep(time.Second)
+	} else {
+		method, path, body, headers := w.compose(o)
+		a = w.request(replica, method, path, body, headers...)
+		if try == 0 && o.LoseReply {
+			a = record.Answer{}
+		}
+	}
+	next, err := record.Told(&seen, a)
+	if err != nil {
+		panic(err)
+	}
+	after := clock.ahead()
+	seen.Ahead, seen.Behind = max(0, before, after), max(0, -before, -after)
+	w.placed(&seen, o, next)
+	return seen
+}
+
+// patience is how long a client waits.
+const patience = 45 * time.Second
+
+// request sends a request to a replica.
+func (w *world) request(replica int, method, path, body string, headers ...string) record.Answer {
+	n := w.present(replica)
+	var handler http.Handler
+	w.net.with(func() { handler = n.handler })
+	if handler == nil {
+		return record.Answer{Refused: true}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	ctx = handlers.KeepConn(ctx, received{at: time.Now()})
+	r := httptest.NewRequestWithContext(ctx, method, path, bytes.NewBufferString(body))
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	got := make(chan record.Answer, 1)
+	go func() {
+		n.standStill()
+		recorder := httptest.NewRecorder()
+		defer func() { // as net/http's server does: the connection breaks, and the client is told nothing
+			switch cause := recover(); cause {
+			case nil:
+			case http.ErrAbortHandler:
+				got <- record.Answer{}
+			default:
+				panic(cause)
+			}
+		}()
+		handler.ServeHTTP(recorder, r)
+		n.standStill()
+		got <- record.Answer{Status: recorder.Code, Body: recorder.Body.Bytes()}
+	}()
+	select {
+	case a := <-got:
+		if n.isDead() {
+			return record.Answer{}
+		}
+		return a
+	case <-ctx.Done():
+		return record.Answer{}
+	}
+}
+
+// get asks a replica about a key.
+func (w *world) get(replica int, key, path string) record.Answer {
+	return w.request(replica, "GET", path, "", w.headers(&Op{Key: key, Tenant: w.tenants[key]})...)
+}
+
+// compose makes the request of an operation.
+func (w *world) compose(o *Op) (method, path, body string, headers []string) {
+	path = "/v1/jobs/" + o.Key
+	headers = w.headers(o)
+	const jsonType = "application/json"
+	switch o.Kind {
+	case checker.Put, checker.Create:
+		if o.Kind == checker.Create {
+			headers = append(headers, "If-None-Match", "*")
+		}
+		return "PUT", path, encoded(w.definition(o)), append(headers, "Content-Type", jsonType)
+	case checker.Batch:
+		for i := range o.Items {
+			d := w.definition(&o.Items[i])
+			d["key"] = o.Items[i].Key
+			body += encoded(d) + "\n"
+		}
+		return "POST", "/v1/jobs/batch", body, append(headers, "Content-Type", "application/x-ndjson")
+	case checker.Amend:
+		patch := encoded(map[string]any{"callback": callbackOf(o)})
+		return "PATCH", path, patch, append(headers, "Content-Type", "application/merge-patch+json")
+	case checker.Settings:
+		d := map[string]any{"paused": o.Paused}
+		if o.InFlight > 0 {
+			d["maxInFlight"] = o.InFlight
+		}
+		return "PUT", "/v1/tenants/" + o.Tenant, encoded(d), append(headers, "Content-Type", jsonType)
+	case checker.Quota:
+		limits := encoded(map[string]any{"maxJobs": o.Jobs})
+		return "PUT", "/v1/tenants/" + o.Tenant + "/limits", limits, append(headers, "Content-Type", jsonType)
+	case checker.Revoke:
+		return "DELETE", "/v1/keys/" + w.key[0], "", headers
+	case checker.Cancel:
+		return "DELETE", path, "", headers
+	case checker.Pause, checker.Resume, checker.Trigger:
+		return "POST", path + "/" + string(o.Kind), "", headers
+	case checker.Redrive:
+		return "POST", "/v1/dead-letters/redrive?key=" + url.QueryEscape(o.Key), "", headers
+	default:
+		return "GET", path, "", headers
+	}
+}
+
+// headers returns the headers that name an operation's tenant and caller.
+func (w *world) headers(o *Op) (all []string) {
+	if o.Tenant != "" && o.Key != "" || o.Kind == checker.Batch && o.Tenant != "" {
+		all = append(all, "Carillon-Tenant", o.Tenant)
+	}
+	token := operatorToken
+	if o.Caller != "" && o.Kind != checker.Revoke {
+		token = w.key[1]
+	}
+	return append(all, "Authorization", "Bearer "+token)
+}
+
+func callbackOf(o *Op) map[string]any {
+	return map[string]any{"type": "sim", "data": data{"receiver-" + o.Key, record.Payload{N: o.N}}}
+}
+
+// definition makes the job of a put.
+func (w *world) definition(o *Op) map[string]any {
+	d := map[string]any{
+		"callback": callbackOf(o),
+		"retry":    map[string]any{"maxAttempts": max(1, o.Attempts), "initial": "500ms", "max": "4s"},
+	}
+	if o.Deadline > 0 {
+		d["deadline"] = o.Deadline.D().String()
+	}
+	switch {
+	case o.Every > 0:
+		d["crontab"], d["endAt"] = fmt.Sprintf("*/%d * * * * *", o.Every/1000), job.FormatTime(w.at(o.End))
+		d["catchUp"] = o.CatchUp
+	case o.Wait > 0:
+		d["delay"] = o.Wait.D().String()
+	case o.Steps:
+		d["startAt"] = job.FormatTime(w.at(o.Instants[0]))
+		steps := []any{map[string]any{"type": "job"}}
+		for i, at := range o.Instants[1:] {
+			wait := map[string]any{
+				"type": "wait_certain_period", "delay_unit": "second", "delay_period": (at - o.Instants[i]).D().Seconds(),
+			}
+			steps = append(steps, wait, map[string]any{"type": "job"})
+		}
+		d["steps"] = steps
+	default:
+		schedules := make([]string, len(o.Instants))
+		for i, at := range o.Instants {
+			schedules[i] = job.FormatTime(w.at(at))
+		}
+		d["schedules"] = schedules
+	}
+	return d
+}
+
+func encoded(v any) string {
+	b, err := json.Marshal(v, json.Deterministic(true))
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
+
+// makeKey makes the key of the second caller.
+func (w *world) makeKey() {
+	for {
+		a := w.request(0, "POST", "/v1/keys", `{"role":"admin","tenants":["*"]}`,
+			append(w.headers(&Op{}), "Content-Type", "application/json")...)
+		var made struct{ ID, Key string }
+		if a.Status == http.StatusCreated {
+			_ = json.Unmarshal(a.Body, &made, json.MatchCaseInsensitiveNames(true))
+			w.key = [2]string{made.ID, made.Key}
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}

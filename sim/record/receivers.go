@@ -1,0 +1,34 @@
+package record
+
+import "math/rand/v2"
+
+// Behaviour is how a receiver behaves.
+type Behaviour int
+
+// The behaviours of receivers.
+const (
+	Well     Behaviour = iota // it takes the delivery at once
+	Late                      // the same, after some seconds
+	Never                     // it does not answer; it may have taken it
+	Wrong                     // it fails
+	Hopeless                  // it refuses for good
+	Pauses                    // it asks for a pause
+	NoReply                   // it takes the delivery, and its answer is lost
+)
+
+// Behave draws how a receiver behaves. Sick ones fail three times as often.
+func Behave(r *rand.Rand, sick bool) Behaviour {
+	d := r.IntN(100)
+	if !sick {
+		d *= 3
+	}
+	for _, b := range []struct {
+		below int
+		how   Behaviour
+	}{{12, Late}, {18, Never}, {40, Wrong}, {44, Hopeless}, {50, Pauses}, {60, NoReply}} {
+		if d < b.below {
+			return b.how
+		}
+	}
+	return Well
+}

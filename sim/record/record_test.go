@@ -1,0 +1,145 @@
+package record_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/sim/checker"
+	"github.com/carillon-scheduler/carillon/sim/record"
+)
+
+// TestRecord: a history has what was recorded, in the order in which it began or ended.
+func TestRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := record.New(checker.History{Slots: 3})
+		r.Begin(time.Now().Add(-time.Minute))
+		r.Op(checker.Op{Key: "a"}, checker.Op{Key: "b"})
+		first := r.Delivery(checker.Delivery{Key: "a", Begun: time.Now()})
+		time.Sleep(time.Second)
+		r.Delivery(checker.Delivery{Key: "b", Begun: time.Now()})
+		first.End(time.Now(), true, false)
+		time.Sleep(time.Second)
+		if idle := r.Idle(); idle != time.Second {
+			t.Errorf("it is idle for %s", idle)
+		}
+		r.Note("it is %s", "noon")
+		r.Op(checker.Op{Key: "c"})
+		r.Calm()
+		r.End(checker.Final{Unread: []string{"x"}}, r.Begun())
+		h, lines := r.History()
+		if h.Slots != 3 || len(h.Ops) != 3 || h.Ops[2].ID != 2 || h.Ops[2].Key != "c" || len(h.Final.Unread) != 1 {
+			t.Errorf("it is %+v", h)
+		}
+		if d := h.Deliveries; len(d) != 2 || !d[0].Took || d[0].Told || d[0].Ended.Sub(d[0].Begun) != time.Second ||
+			d[1].Took || d[1].Ended.Before(h.Ended) {
+			t.Errorf("the deliveries are %+v", d)
+		}
+		if !slices.Equal(lines, []record.Line{{At: 62 * time.Second, Text: "it is noon"}}) {
+			t.Errorf("the lines are %v", lines)
+		}
+	})
+}
+
+// TestTold: an operation has what its answer says.
+func TestTold(t *testing.T) {
+	for _, one := range []struct {
+		kind checker.Kind
+		record.Answer
+		next string
+		want checker.Op
+	}{
+		{kind: checker.Put, want: checker.Op{}},
+		{kind: checker.Put, Answer: record.Answer{Refused: true}, want: checker.Op{Unchanged: true}},
+		{kind: checker.Put, Answer: record.Answer{Status: 412}, want: checker.Op{Status: 412, Unchanged: true}},
+		{kind: checker.Put, Answer: record.Answer{Status: 503, Body: []byte(`{"detail":"a pity"}`)}, want: checker.Op{Status: 503}},
+		{
+			kind: checker.Put, Answer: record.Answer{Status: 503, Body: []byte(`{"detail":"a pity; nothing was changed"}`)},
+			want: checker.Op{Status: 503, Unchanged: true},
+		},
+		{
+			kind: checker.Put, Answer: record.Answer{Status: 200, Body: []byte(`{"skipped":1,"inFlight":2,"nextInstant":"x"}`)}, next: "x",
+			want: checker.Op{Status: 200, Skipped: 1, InFlight: 2},
+		},
+		{
+			kind: checker.Trigger, Answer: record.Answer{Status: 202, Body: []byte(`{"deliveryId":"i"}`)},
+			want: checker.Op{Status: 202, DeliveryID: "i"},
+		},
+		{
+			kind: checker.Get, Answer: record.Answer{Status: 200, Body: []byte(`{"state":"scheduled","pending":3,"missed":1,
+				"callback":{"data":{"payload":{"n":7}}},"outcomes":{"delivered":4,"failed":5,"missed":1},
+				"occurrences":[{"state":"claimed"},{"state":"waiting"}]}`)},
+			want: checker.Op{Status: 200, Shown: checker.Job{
+				N: 7, State: "scheduled", Pending: 3, Missed: 1, Counted: true, Delivered: 4, Failed: 5, Held: 1,
+			}},
+		},
+	} {
+		o := checker.Op{Kind: one.kind}
+		next, err := record.Told(&o, one.Answer)
+		if err != nil || next != one.next || o.Returned.IsZero() {
+			t.Errorf("%s: the next instant is %q: %v", one.Body, next, err)
+		}
+		w := one.want
+		if o.Status != w.Status || o.Unchanged != w.Unchanged || o.Skipped != w.Skipped || o.InFlight != w.InFlight ||
+			o.DeliveryID != w.DeliveryID || o.Shown != w.Shown {
+			t.Errorf("%s: it is %+v, want %+v", one.Body, o, w)
+		}
+	}
+	if _, err := record.Told(&checker.Op{Kind: checker.Get}, record.Answer{Status: 200, Body: []byte("<html>")}); err == nil {
+		t.Error("an answer that is no JSON can be read")
+	}
+}
+
+// TestRead: what can't be read, and what is not ready, is told; what is not there is not.
+func TestRead(t *testing.T) {
+	answers := map[string]string{
+		"/readyz":                             "",
+		"/v1/jobs/a":                          `{"state":"finished","callback":{"data":{"payload":{"n":1}}}}`,
+		"/v1/jobs/a/history?limit=1000":       `{"items":[{"deliveryId":"i","outcome":"delivered","attempt":2},{"outcome":"missed"}]}`,
+		"/v1/dead-letters?limit=1000&key=a":   `{"items":[{"id":"d","deliveryId":"i","timestamp":"2026-03-01T12:00:00Z"}]}`,
+		"/v1/dead-letters?limit=1000&key=b":   `{"items":[]}`,
+		"/v1/jobs/there/history?limit=1000":   `{"items":[]}`,
+		"/v1/dead-letters?limit=1000&key=odd": `<html>`,
+	}
+	ask := func(replica int, _, path string) record.Answer {
+		body, there := answers[path]
+		switch {
+		case path == "/readyz" && replica == 1:
+			return record.Answer{Status: 503}
+		case !there:
+			return record.Answer{Status: 404}
+		}
+		return record.Answer{Status: 200, Body: []byte(body)}
+	}
+	f := record.Read(1, []string{"a", "b"}, ask)
+	if !record.Quiet(&f) || len(f.Jobs) != 1 || f.Jobs["a"].N != 1 || len(f.Dead["a"]) != 1 || f.Dead["a"][0].Instant.IsZero() ||
+		!slices.Equal(f.Recorded, []checker.Recorded{{Key: "a", DeliveryID: "i", Attempt: 2}}) {
+		t.Errorf("it is %+v", f)
+	}
+	if f = record.Read(2, nil, ask); record.Quiet(&f) || len(f.Unready) != 1 {
+		t.Errorf("with a replica that is not ready, it is %+v", f)
+	}
+	if f = record.Read(1, []string{"odd"}, ask); record.Quiet(&f) || len(f.Unread) != 1 {
+		t.Errorf("with an answer that is no JSON, it is %+v", f)
+	}
+	answers["/v1/jobs/b"] = `{"state":"scheduled","pending":1}`
+	if f = record.Read(1, []string{"a", "b"}, ask); record.Quiet(&f) {
+		t.Error("it is quiet while a job has something to do")
+	}
+}
+
+// TestBehave: receivers behave in each way; those that are not sick behave well most of the time.
+func TestBehave(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	for _, sick := range []bool{false, true} {
+		counts := make(map[record.Behaviour]int)
+		for range 1000 {
+			counts[record.Behave(r, sick)]++
+		}
+		if len(counts) != 7 || counts[record.Well] > 700 == sick {
+			t.Errorf("sick %v: the behaviours are %v", sick, counts)
+		}
+	}
+}
