@@ -104,10 +104,11 @@ type count struct {
 // mostCounts bounds the counts that are kept.
 const mostCounts = 100
 
-// A backlog is counted again at this age, or at this multiple of the counting's duration if that is longer.
+// A backlog is counted again at this age, or at this multiple of the counting's duration if that is longer. So people
+// who look at it take at most a fiftieth of one processor, however large it is.
 const (
 	backlogAge  = 2 * time.Second
-	backlogRest = 10
+	backlogRest = 50
 )
 
 // Recent counts the backlog of a scope's tenants, unless a recent count is valid. Only one call counts at a time.

@@ -226,10 +226,10 @@ func TestBacklogIsBounded(t *testing.T) {
 	}
 }
 
-// However many ask, what there is is counted once in two seconds, or in ten times as long as that takes.
+// However many ask, what there is is counted once in two seconds, or in fifty times as long as that takes.
 func TestBacklogIsCountedSeldom(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ takes, lasts time.Duration }{{0, 2 * time.Second}, {100 * time.Millisecond, 2 * time.Second}, {3 * time.Second, 30 * time.Second}} {
+	for _, c := range []struct{ takes, lasts time.Duration }{{0, 2 * time.Second}, {10 * time.Millisecond, 2 * time.Second}, {3 * time.Second, 150 * time.Second}} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &stock{takes: c.takes}
 			ask := asker(t, s)

@@ -113,6 +113,9 @@ func (a *api) listHistory(c *gin.Context) error {
 	return a.tellHistory(c, query, filter)
 }
 
+// mostLooked bounds the entries that are looked through for one page: those of some minutes of a busy service.
+const mostLooked = 500_000
+
 // tellHistory answers with a page of what a filter selects, or with all of it as lines if the client accepts these.
 func (a *api) tellHistory(c *gin.Context, query url.Values, filter history.Filter) error {
 	limit, err := a.historyParameters(query, &filter)
@@ -121,11 +124,15 @@ func (a *api) tellHistory(c *gin.Context, query url.Values, filter history.Filte
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
 	defer cancel()
+	lines := acceptsLines(c.Request)
+	if !lines {
+		filter.Looks = mostLooked
+	}
 	reading, err := a.readHistory(ctx, filter)
 	if err != nil {
 		return err
 	}
-	if acceptsLines(c.Request) {
+	if lines {
 		return a.streamHistory(c, reading)
 	}
 	page := entryPage{Items: []entry{}, missing: missingIn(reading)}
@@ -139,6 +146,9 @@ func (a *api) tellHistory(c *gin.Context, query url.Values, filter history.Filte
 			break
 		}
 		page.Items, last = append(page.Items, entryView(&e)), e.Place()
+	}
+	if reading.Next != nil {
+		page.NextCursor = placeCursor(*reading.Next)
 	}
 	return writeJSON(c, http.StatusOK, page)
 }
@@ -290,7 +300,7 @@ func readPlace(cursor string) (*history.Place, error) {
 		return nil, errBadCursor
 	}
 	var p cursorPlace
-	if err := json.Unmarshal(text, &p); err != nil || p.Key == "" {
+	if err := json.Unmarshal(text, &p); err != nil || p.At <= 0 {
 		return nil, errBadCursor
 	}
 	place := history.Place{

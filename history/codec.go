@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -225,6 +226,7 @@ func (t table) text(c *column) string {
 // segment are entries that are stored together.
 type segment struct {
 	entries []Entry
+	rows    int // how many entries are stored, those among them that are not wanted
 	margin
 }
 
@@ -337,8 +339,9 @@ func shared(a, b string) int {
 	return n
 }
 
-// decodeSegment decodes those entries that are wanted by their names, kinds and times. Nil wants all.
-func (z codec) decodeSegment(body []byte, wanted func(name job.Name) bool) (s segment, err error) {
+// decodeSegment decodes the entries that a filter wants by their names, if the segment has any of the wanted kinds. Nil
+// wants all.
+func (z codec) decodeSegment(body []byte, f *Filter) (s segment, err error) {
 	c, err := z.unpack(body, columns)
 	if err != nil {
 		return s, err
@@ -352,11 +355,15 @@ func (z codec) decodeSegment(body []byte, wanted func(name job.Name) bool) (s se
 	if head.broken || rows > uint64(len(c[columnKind].rest)) || rows != uint64(len(c[columnFlags].rest)) {
 		return s, errCorrupt
 	}
+	s.rows = int(rows) //nolint:gosec // it is bounded
+	if f != nil && !slices.ContainsFunc(c[columnKind].rest, func(k byte) bool { return f.wantsKind(Kind(k)) }) {
+		return s, nil
+	}
 	t, err := readTable(c[columnText])
 	if err != nil {
 		return s, err
 	}
-	names, some, err := decodeNames(c, int(rows), t, wanted) //nolint:gosec // it is bounded
+	names, some, err := decodeNames(c, s.rows, t, f)
 	if err != nil || some == 0 {
 		return s, err
 	}
@@ -375,7 +382,7 @@ func (z codec) decodeSegment(body []byte, wanted func(name job.Name) bool) (s se
 }
 
 // decodeNames reads the name of each row, and counts those that are wanted. The name of one that is not is empty.
-func decodeNames(c []column, rows int, t table, wanted func(job.Name) bool) (names []job.Name, some int, err error) {
+func decodeNames(c []column, rows int, t table, f *Filter) (names []job.Name, some int, err error) {
 	names = make([]job.Name, rows)
 	var key []byte
 	var last job.Name
@@ -389,7 +396,7 @@ func decodeNames(c []column, rows int, t table, wanted func(job.Name) bool) (nam
 		if i == 0 || more > 0 || same < len(key) || tenant != last.Tenant {
 			key = append(key[:same], c[columnKey].bytes(more)...)
 			last = job.Name{Tenant: tenant, Key: string(key)}
-			lastWanted = wanted == nil || wanted(last)
+			lastWanted = f == nil || f.wantsName(last)
 		}
 		if lastWanted {
 			names[i] = last

@@ -49,11 +49,15 @@ func read(t testing.TB, records store.Records, f history.Filter, now time.Time, 
 				break
 			}
 		}
-		if n < page {
+		switch {
+		case reading.Next != nil:
+			f.Before = reading.Next
+		case n < page:
 			return all, gap
+		default:
+			last := all[len(all)-1].Place()
+			f.Before = &last
 		}
-		last := all[len(all)-1].Place()
-		f.Before = &last
 	}
 }
 
@@ -349,6 +353,50 @@ func TestFewSegmentsAreRead(t *testing.T) {
 		if read(t, s, c.f, epoch, 1_000_000); s.records > c.most {
 			t.Errorf("%s: %d segments are read; at most %d are needed", what, s.records, c.most)
 		}
+	}
+}
+
+// A reading that may look through few entries ends early, and the next ones find the rest: each entry once, also where
+// the runs of several replicas overlap.
+func TestFewEntriesAreLookedThrough(t *testing.T) {
+	const runs, inEach = 40, 100
+	for name, apart := range map[string]time.Duration{
+		"one after the other": time.Hour, "overlapping": 20 * time.Millisecond, "at the same time": 0,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &counted{Store: memory.New()}
+			now := epoch.Add(7 * day)
+			for run := range runs {
+				w := history.NewWriter(history.Config{Records: s, Policy: history.Policy{Keep: 365 * day}, Now: func() time.Time { return now }})
+				entries := attempts(inEach, epoch.Add(time.Duration(run)*apart))
+				for i := range entries {
+					entries[i].Attempt = run*inEach + i // so that no two are the same
+				}
+				w.RecordAll(entries...)
+				_ = w.Close()
+			}
+			failed := []history.Kind{history.Buried, history.Retried, history.Missed}
+			for _, kinds := range [][]history.Kind{nil, failed} {
+				f := history.Filter{Tenant: "acme", Kinds: kinds}
+				want, _ := read(t, s, f, now, 1_000_000)
+				f.Looks = 300
+				got, _ := read(t, s, f, now, 333)
+				if !slices.EqualFunc(got, want, func(a, b history.Entry) bool { return a.Place() == b.Place() }) {
+					t.Errorf("%v: got %d entries, want these %d", kinds, len(got), len(want))
+				}
+			}
+			s.records = 0
+			reading, err := history.NewReader(s).Read(t.Context(), history.Filter{Tenant: "acme", Destination: "none", Looks: 300}, now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range reading.All(t.Context()) {
+				t.Error("nothing has been at that destination")
+			}
+			if reading.Next == nil || s.records > 40 {
+				t.Errorf("%d of %d runs were read, and the next is at %v", s.records, runs, reading.Next)
+			}
+		})
 	}
 }
 

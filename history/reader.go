@@ -37,6 +37,8 @@ type Filter struct {
 	Since, Until time.Time
 	// Before selects what comes after a place; nil does not.
 	Before *Place
+	// Looks bounds the entries of complete runs that are looked through, roughly: see [Reading.Next]. Zero does not.
+	Looks int
 }
 
 // from and to bound the names that are selected, as [sortKey] has them.
@@ -53,8 +55,10 @@ func (f *Filter) wantsName(n job.Name) bool {
 	return n.Tenant == f.Tenant && (f.Key == "" || n.Key == f.Key) && strings.HasPrefix(n.Key, f.Prefix)
 }
 
+func (f *Filter) wantsKind(k Kind) bool { return len(f.Kinds) == 0 || slices.Contains(f.Kinds, k) }
+
 func (f *Filter) wants(e *Entry) bool {
-	return (len(f.Kinds) == 0 || slices.Contains(f.Kinds, e.Kind)) &&
+	return f.wantsKind(e.Kind) &&
 		(f.About.IsZero() || e.Instant.IsZero() || e.Instant.Equal(f.About)) &&
 		(f.Destination == "" || e.Destination == f.Destination) &&
 		!e.At.Before(f.Since) && (f.Until.IsZero() || e.At.Before(f.Until)) &&
@@ -83,12 +87,15 @@ type Reading struct {
 	// Gap is a time within which entries may be missing: some were dropped, whosever they were, or a replica died and
 	// nobody knows what it had not written yet, or a job had too many. It is nil if none are in the time that is selected.
 	Gap *Gap
+	// Next is the place from which another reading goes on, if [Filter.Looks] has ended this one before all was read.
+	Next *Place
 
 	records store.Records
 	codec   codec
 	filter  Filter
 	now     time.Time
 	found   []Entry // so far, and not answered yet
+	looked  int     // the entries that were looked through
 	runs    []run   // to be read, the one that reaches furthest last
 }
 
@@ -201,7 +208,7 @@ func (s *Reading) each(ctx context.Context, collection string, do func(store.Rec
 
 // decode reads what is selected of a segment.
 func (s *Reading) decode(record store.Record) (segment, error) {
-	found, err := s.codec.decodeSegment(record.Body, s.filter.wantsName)
+	found, err := s.codec.decodeSegment(record.Body, &s.filter)
 	if err != nil {
 		return found, fmt.Errorf("%w: segment %s", err, record.Key)
 	}
@@ -232,7 +239,7 @@ func (s *Reading) All(ctx context.Context) iter.Seq2[Entry, error] {
 					return
 				}
 			}
-			if len(s.runs) == 0 {
+			if len(s.runs) == 0 || s.enough() {
 				return
 			}
 			if err := s.more(ctx, atOnce); err != nil {
@@ -241,6 +248,18 @@ func (s *Reading) All(ctx context.Context) iter.Seq2[Entry, error] {
 			}
 		}
 	}
+}
+
+// enough tells whether as much was looked through as may be, and then where another reading goes on. Runs of several
+// replicas overlap, so that it reads some of them again: each reading comes at least as far as the next run.
+func (s *Reading) enough() bool {
+	next := Place{At: s.runs[len(s.runs)-1].until.Add(time.Millisecond)}
+	f := &s.filter
+	if f.Looks == 0 || s.looked < f.Looks || f.Before != nil && next.Compare(*f.Before) >= 0 {
+		return false
+	}
+	s.Next = &next
+	return true
 }
 
 // more reads the next runs, with about so many segments.
@@ -265,6 +284,7 @@ func (s *Reading) more(ctx context.Context, atOnce int) error {
 			if err != nil {
 				return err
 			}
+			s.looked += found.rows
 			s.found = append(s.found, found.entries...)
 		}
 	}

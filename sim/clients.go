@@ -60,7 +60,7 @@ func (w *world) observed(o *Op, seen checker.Op) {
 	var puts []checker.Op
 	for i := range o.Items {
 		one := w.begin(&o.Items[i], seen.Replica)
-		one.Invoked, one.Returned, one.Caller = seen.Invoked, seen.Returned, o.Caller
+		one.Invoked, one.Arrived, one.Returned, one.Caller = seen.Invoked, seen.Arrived, seen.Returned, o.Caller
 		one.Ahead, one.Behind = seen.Ahead, seen.Behind
 		r, told := results[i]
 		switch {
@@ -115,6 +115,7 @@ func (w *world) placed(seen *checker.Op, o *Op, next string) {
 func (w *world) operate(o *Op, replica, try int) checker.Op {
 	seen := w.begin(o, replica)
 	time.Sleep(o.Delay.D())
+	seen.Arrived = time.Now()
 	var a record.Answer
 	clock := w.clocks[replica]
 	before := clock.ahead()

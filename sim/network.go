@@ -128,12 +128,17 @@ func (n *network) Command(client, name, collection string) (fate mongosim.Fate) 
 		}
 	}
 	dies := false
-	if of.countdown > 0 && name != "hello" {
-		of.countdown--
-		dies = of.countdown == 0
+	if of.countdown > 0 && name != "hello" && (write || !of.writes) {
+		if of.countdown--; of.countdown == 0 {
+			dies = of.stall == 0
+			of.stalledUntil = later(of.stalledUntil, time.Now().Add(of.stall))
+		}
 	}
 	if dies && !of.after {
 		return mongosim.Fate{Request: func() bool { of.die(); return never() }}
+	}
+	if write && n.during(Lossy, of.replica) != nil && n.random.IntN(24) == 0 { // it comes long after its time
+		there += time.Duration(n.random.IntN(60)) * time.Second
 	}
 	fate.Request = func() bool {
 		of.standStill()

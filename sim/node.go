@@ -35,6 +35,9 @@ const (
 	Lease           = 20 * time.Second
 	callbackTimeout = 8 * time.Second
 	slots           = 16
+	// settles is the longest time until outcomes are written once the store is well: that of a call that was given to it
+	// before, and the pauses between tries.
+	settles = 12 * time.Second
 )
 
 // node is one life of a replica: from a start to a crash or to the end.
@@ -46,8 +49,10 @@ type node struct {
 
 	// Guarded by the network's lock.
 	dead         bool
-	countdown    int  // commands until it dies; 0 for never
-	after        bool // the last of them takes effect
+	countdown    int           // commands until it dies or stands still; 0 for never
+	writes       bool          // only those count that change something
+	after        bool          // the last of them takes effect
+	stall        time.Duration // how long it then stands still; 0 if it dies
 	stalledUntil time.Time
 	handler      http.Handler // nil until it serves
 

@@ -75,8 +75,9 @@ type Op struct {
 
 // What a fault is.
 const (
-	Crash     = "crash"     // the replica dies at its Nth command, before or after it takes effect, and restarts after For
-	Stall     = "stall"     // the replica stands still
+	Crash     = "crash"     // the replica dies at its Nth command, before or after it takes effect; restarts after For
+	Stop      = "stop"      // the replica ends in good order, and starts again after For
+	Stall     = "stall"     // the replica stands still, from its Nth command on if N is not 0
 	Cut       = "cut"       // nothing passes between the replica and the store
 	Lossy     = "lossy"     // some requests to the store and answers are lost or delayed
 	Slow      = "slow"      // the store answers late
@@ -93,9 +94,11 @@ type Fault struct {
 	What    string
 	At, For Span
 	Replica int
-	// N counts commands until a crash; After has the last of them take effect.
-	N     int  `json:",omitzero"`
-	After bool `json:",omitzero"`
+	// N counts commands until a crash or a stall, or only those that change something; After has the last of them take
+	// effect.
+	N      int  `json:",omitzero"`
+	Writes bool `json:",omitzero"`
+	After  bool `json:",omitzero"`
 	// By is the step of a clock.
 	By Span `json:",omitzero"`
 }
@@ -141,10 +144,18 @@ func NewPlan(seed uint64) *Plan {
 	for range r.IntN(9) {
 		f := Fault{At: upTo(p.Until.D()), For: upTo(12*time.Second) + 100, Replica: r.IntN(p.Replicas)}
 		switch d := r.IntN(100); {
-		case d < 26:
+		case d < 20:
 			f.What, f.N, f.After = Crash, 1+r.IntN(40), r.IntN(2) == 0
+			if f.Writes = r.IntN(2) == 0; f.Writes {
+				f.N = 1 + r.IntN(12)
+			}
+		case d < 26:
+			f.What = Stop
 		case d < 40:
 			f.What = Stall
+			if f.Writes = r.IntN(2) == 0; f.Writes {
+				f.N = 1 + r.IntN(12)
+			}
 			if r.IntN(2) == 0 {
 				f.For += span(Lease)
 			}
@@ -161,11 +172,14 @@ func NewPlan(seed uint64) *Plan {
 		case d < 81:
 			f.What, f.Replica = Full, -1
 		case d < 86:
-			f.What, f.By = Step, upTo(20*time.Second)-span(10*time.Second)
+			f.What, f.By, f.For = Step, upTo(20*time.Second)-span(10*time.Second), f.For*3
 		case d < 90:
 			f.What, f.By, f.For = Drift, upTo(100*time.Millisecond)-50, f.For*3
 		default:
 			f.What, f.Replica, f.For = Receivers, -1, f.For*3
+		}
+		if r.IntN(2) == 0 { // while something is being delivered
+			f.At = f.At/grid*grid + upTo(60*time.Millisecond)
 		}
 		p.Faults = append(p.Faults, f)
 	}
@@ -177,6 +191,9 @@ func NewPlan(seed uint64) *Plan {
 var keys = []string{"a", "b", "c", "d"}
 
 const otherTenant = "other"
+
+// grid is the distance of the times that have instants.
+const grid = Span(2000)
 
 // tenantOf returns the tenant of a key: one key is always that of one tenant.
 func tenantOf(key string) string {
@@ -238,6 +255,16 @@ func (d *drafter) op() {
 			At:   o.At + d.upTo(40*time.Millisecond), Key: o.Key, Tenant: o.Tenant, Replica: d.IntN(d.Replicas),
 		})
 	}
+	if d.IntN(6) == 0 { // two changes, step by step beside each other
+		beside := Op{
+			Kind: []checker.Kind{checker.Put, checker.Create, checker.Amend, checker.Cancel}[d.IntN(4)],
+			At:   o.At + o.Delay + d.upTo(6*time.Millisecond), Key: o.Key, Tenant: o.Tenant, Replica: d.IntN(d.Replicas),
+		}
+		if beside.Kind != checker.Cancel {
+			d.define(&beside)
+		}
+		d.Ops = append(d.Ops, beside)
+	}
 }
 
 func (d *drafter) kind() checker.Kind {
@@ -289,7 +316,7 @@ func (d *drafter) define(o *Op) {
 	}
 	// On a grid, so that definitions have instants in common.
 	for range 1 + d.IntN(5) {
-		o.Instants = append(o.Instants, (o.At+d.upTo(40*time.Second))/2000*2000+2000)
+		o.Instants = append(o.Instants, (o.At+d.upTo(40*time.Second))/grid*grid+grid)
 	}
 	slices.Sort(o.Instants)
 	o.Instants = slices.Compact(o.Instants)
@@ -331,7 +358,7 @@ func (d *drafter) operators() {
 		o := Op{
 			At: d.upTo(d.Until.D()), Kind: checker.Batch, Tenant: "crowd", Replica: d.IntN(d.Replicas), Again: 2,
 		}
-		at := (o.At+d.upTo(20*time.Second))/2000*2000 + 2000
+		at := (o.At+d.upTo(20*time.Second))/grid*grid + grid
 		for i := range 40 {
 			d.n++
 			o.Items = append(o.Items, Op{

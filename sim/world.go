@@ -64,6 +64,7 @@ func newWorld(p *Plan) *world {
 		plan: p, tenants: map[string]string{}, nodes: make([]*node, p.Replicas),
 		record: record.New(checker.History{
 			Lease: Lease, CallbackTimeout: callbackTimeout, Within: store.Within, Link: link, Slots: slots,
+			Settles: settles, ClockBound: min(Lease-callbackTimeout, Lease/2) / 2,
 		}),
 		net: &network{
 			interleaved: p.Interleaved, random: rand.New(rand.NewPCG(p.Seed, 2)),
@@ -100,6 +101,9 @@ func (w *world) present(replica int) (n *node) {
 	return n
 }
 
+// countdownFor is the time in which a replica must send the command at which it stands still.
+const countdownFor = 5 * time.Second
+
 // fault makes a fault.
 func (w *world) fault(f *Fault) {
 	time.Sleep(f.At.D())
@@ -108,7 +112,7 @@ func (w *world) fault(f *Fault) {
 	switch f.What {
 	case Crash:
 		n := w.present(f.Replica)
-		w.net.with(func() { n.countdown, n.after = f.N, f.After })
+		w.net.with(func() { n.countdown, n.writes, n.after, n.stall = f.N, f.Writes, f.After, 0 })
 		time.Sleep(f.For.D())
 		n.die() // unless it has died already
 		w.lock.Lock()
@@ -116,8 +120,23 @@ func (w *world) fault(f *Fault) {
 		w.lock.Unlock()
 		w.record.Note("replica %d starts", f.Replica)
 		return
+	case Stop:
+		w.present(f.Replica).cancel()
+		time.Sleep(f.For.D())
+		w.lock.Lock()
+		w.restart(f.Replica)
+		w.lock.Unlock()
+		w.record.Note("replica %d starts", f.Replica)
+		w.record.Trouble(f.What, f.Replica, from, time.Now().Add(Lease))
+		return
 	case Stall:
 		n := w.present(f.Replica)
+		if f.N > 0 {
+			w.net.with(func() { n.countdown, n.writes, n.stall = f.N, f.Writes, f.For.D() })
+			time.Sleep(countdownFor)
+			w.net.with(func() { n.countdown = 0 })
+			break
+		}
 		w.net.with(func() { n.stalledUntil = later(n.stalledUntil, from.Add(f.For.D())) })
 	case Step:
 		w.clocks[f.Replica].step(f.By.D())

@@ -21,10 +21,10 @@ import (
 const mostRead = 1024
 
 // failure makes an error of an answer that is not a success. It quotes the answer if that may be shown, without the
-// named secrets, which are those that were joined to the request.
-func failure(req *http.Request, resp *http.Response, quotable bool, named []string) error {
+// request's secrets.
+func failure(r *request, resp *http.Response, quotable bool) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s answered %d", req.Method, req.URL.Host, resp.StatusCode)
+	fmt.Fprintf(&b, "%s %s answered %d", r.method, r.url.Host, resp.StatusCode)
 	if text := http.StatusText(resp.StatusCode); text != "" {
 		b.WriteString(" " + text)
 	}
@@ -34,8 +34,8 @@ func failure(req *http.Request, resp *http.Response, quotable bool, named []stri
 	if quotable {
 		// Enough for the excerpt; if it can't be read, the error does without.
 		body, _ := io.ReadAll(io.LimitReader(resp.Body, mostRead))
-		hidden := secrets(req, named)
-		if text := excerpt(body, hidden, runs(slices.Concat(named, encoded(named)))); text != "" {
+		hidden := secrets(r)
+		if text := excerpt(body, hidden, runs(slices.Concat(r.secrets, encoded(r.secrets)))); text != "" {
 			b.WriteString(": " + text)
 		}
 	}
@@ -181,12 +181,12 @@ func encoded(values []string) (all []string) {
 
 // secrets are the parts of a request that may be secret, in the forms in which a receiver may quote them, the longest
 // first. Short ones are left out, but for named secrets: masking them would garble the text more than it hides.
-func secrets(req *http.Request, named []string) []string {
+func secrets(r *request) []string {
 	var all []string
-	for _, v := range named {
+	for _, v := range r.secrets {
 		all = append(all, v, url.QueryEscape(v))
 	}
-	all = append(all, encoded(named)...)
+	all = append(all, encoded(r.secrets)...)
 	add := func(values ...string) {
 		for _, v := range values {
 			if len(v) >= 6 {
@@ -195,25 +195,23 @@ func secrets(req *http.Request, named []string) []string {
 			}
 		}
 	}
-	add(req.URL.RawQuery)
-	for _, values := range req.URL.Query() {
+	add(r.url.RawQuery)
+	for _, values := range r.url.Query() {
 		add(values...)
 	}
-	if user := req.URL.User; user != nil {
+	if user := r.url.User; user != nil {
 		password, _ := user.Password()
 		add(password, user.Username()) // some services take a key as the name
 	}
-	for name, values := range req.Header { // with the Authorization of the URL's user
-		if shownHeader(name) {
+	for _, f := range r.fields { // with the Authorization of the URL's user
+		if shownHeader(f.name) {
 			continue
 		}
-		for _, v := range values {
-			scheme, credentials, _ := strings.Cut(v, " ")
-			add(v, credentials)
-			if plain, err := base64.StdEncoding.DecodeString(credentials); err == nil && strings.EqualFold(scheme, "Basic") {
-				_, password, _ := strings.Cut(string(plain), ":")
-				add(string(plain), password)
-			}
+		scheme, credentials, _ := strings.Cut(f.value, " ")
+		add(f.value, credentials)
+		if plain, err := base64.StdEncoding.DecodeString(credentials); err == nil && strings.EqualFold(scheme, "Basic") {
+			_, password, _ := strings.Cut(string(plain), ":")
+			add(string(plain), password)
 		}
 	}
 	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) })

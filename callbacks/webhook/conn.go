@@ -40,15 +40,22 @@ func dialTimed(dial dialer, quotable func(net.Conn) bool) dialer {
 }
 
 // taken are the connections on which a request was made: more than one if the first was closed just then.
-type taken struct{ conns []*conn }
+type taken struct {
+	ends  time.Time // of the request's time; zero for none
+	conns []*conn
+}
 
 // timed has the connection on which a request is made end with the request's time, until done is called. Over HTTP/2
 // several requests share one, which ends with the last of them: each of the others is looked at before it is written,
 // though not in the same moment.
-func timed(ctx context.Context) (context.Context, *taken) {
+func timed(ctx context.Context) *taken {
 	ends, _ := ctx.Deadline()
-	on := &taken{}
-	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+	return &taken{ends: ends}
+}
+
+// traced is a context by which a transport tells the connection.
+func (t *taken) traced(ctx context.Context) context.Context {
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
 		c, shared := info.Conn, false
 		for {
 			t, is := c.(*tls.Conn)
@@ -58,13 +65,20 @@ func timed(ctx context.Context) (context.Context, *taken) {
 			shared = shared || t.ConnectionState().NegotiatedProtocol == "h2"
 			c = t.NetConn()
 		}
-		if c, is := c.(*conn); is {
-			c.begin(ends, shared)
-			on.conns = append(on.conns, c)
-		}
-	}}
-	return httptrace.WithClientTrace(ctx, trace), on
+		t.begin(c, shared)
+	}})
 }
+
+// begin notes the connection, which others may share.
+func (t *taken) begin(on net.Conn, shared bool) {
+	if c, is := on.(*conn); is {
+		c.begin(t.ends, shared)
+		t.conns = append(t.conns, c)
+	}
+}
+
+// late reports whether the request's time is over.
+func (t *taken) late() bool { return !t.ends.IsZero() && over(t.ends) }
 
 // done notes that the request is over.
 func (t *taken) done() {

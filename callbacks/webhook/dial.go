@@ -69,24 +69,30 @@ func newWays(o *Options) *ways {
 	return w
 }
 
-// RoundTrip makes a request by one of the ways. It refuses forbidden URLs for all.
-func (w *ways) RoundTrip(req *http.Request) (*http.Response, error) {
-	if err := w.guard.CheckHost(target(req.URL)); err != nil {
+// send makes a request by one of the ways, and notes the connections. It refuses forbidden URLs for all. Redirects are
+// not followed.
+func (w *ways) send(ctx context.Context, r *request, on *taken) (*http.Response, error) {
+	if err := w.guard.CheckHost(target(r.url)); err != nil {
 		return nil, err
 	}
+	way := w.direct
 	if w.proxied != nil {
-		proxy, err := w.proxyOf(req.URL)
+		proxy, err := w.proxyOf(r.url)
 		if err != nil {
 			return nil, err
 		}
 		if proxy != nil {
-			return w.proxied.RoundTrip(req)
+			way = w.proxied
 		}
 	}
-	if req.URL.Scheme == "http" && req.ContentLength <= mostPlain {
-		return w.plain.RoundTrip(req)
+	if way == w.direct && r.url.Scheme == "http" && len(r.body) <= mostPlain {
+		return w.plain.send(ctx, r, on)
 	}
-	return w.direct.RoundTrip(req)
+	req, err := r.of(on.traced(ctx))
+	if err != nil {
+		return nil, err
+	}
+	return way.RoundTrip(req) // of a transport and not a client: that would put the URL into its errors
 }
 
 // Close drops the idle connections.

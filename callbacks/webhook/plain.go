@@ -2,7 +2,6 @@ package webhook
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,8 +17,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"golang.org/x/net/http/httpguts"
 )
 
 const (
@@ -52,45 +49,34 @@ func newPlain(dial dialer, most int) *plain {
 	return &plain{dial: dial, most: most, idle: make(map[string][]*line)}
 }
 
-// RoundTrip implements [http.RoundTripper]. A request that a receiver did not answer because it closed a kept
+// send makes a request, and notes the connections. A request that a receiver did not answer because it closed a kept
 // connection just then is sent once more, on a new connection.
-func (p *plain) RoundTrip(req *http.Request) (*http.Response, error) {
-	text := texts.Get().(*bytes.Buffer)
-	defer texts.Put(text)
-	text.Reset()
-	if err := write(text, req); err != nil {
+func (p *plain) send(ctx context.Context, r *request, on *taken) (*http.Response, error) {
+	buffer := texts.Get().(*[]byte)
+	defer texts.Put(buffer)
+	text, err := r.appendTo((*buffer)[:0])
+	if err != nil {
 		return nil, err
 	}
-	address := addressOf(req.URL)
+	*buffer = text
+	address := addressOf(r.url)
 	if l := p.take(address); l != nil {
-		resp, err := p.exchange(req, text.Bytes(), l)
+		resp, err := p.exchange(ctx, text, l, on)
 		if !errors.Is(err, errClosed) {
 			return resp, err
 		}
 	}
-	if ends, limited := req.Context().Deadline(); limited && over(ends) {
+	if on.late() {
 		return nil, errLate
 	}
-	c, err := p.dial(req.Context(), "tcp", address)
+	c, err := p.dial(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
 	}
-	return p.exchange(req, text.Bytes(), newLine(c, address))
+	return p.exchange(ctx, text, newLine(c, address), on)
 }
 
-var texts = sync.Pool{New: func() any { return new(bytes.Buffer) }}
-
-// write writes a request as it is sent. The error does not quote a value, which may be a secret.
-func write(to *bytes.Buffer, req *http.Request) error {
-	for name, values := range req.Header {
-		for _, v := range values {
-			if !httpguts.ValidHeaderFieldValue(v) {
-				return fmt.Errorf("the value of the header %s can't be sent", name)
-			}
-		}
-	}
-	return req.Write(to)
-}
+var texts = sync.Pool{New: func() any { return new([]byte) }}
 
 // addressOf is the host of a URL, in ASCII, and its port.
 func addressOf(u *url.URL) string {
@@ -103,14 +89,14 @@ var errClosed = errors.New("the receiver closed the connection")
 
 // exchange writes a request and reads the answer's header. The connection is kept for the next request, or closed, when
 // the answer's body is closed, or at an error.
-func (p *plain) exchange(req *http.Request, text []byte, l *line) (*http.Response, error) {
-	ctx := req.Context()
+func (p *plain) exchange(ctx context.Context, text []byte, l *line, on *taken) (*http.Response, error) {
+	on.begin(l.Conn, false)
 	if t := httptrace.ContextClientTrace(ctx); t != nil && t.GotConn != nil {
 		t.GotConn(httptrace.GotConnInfo{Conn: l.Conn, Reused: l.used})
 	}
 	// Any reading and writing ends with the context.
 	release := context.AfterFunc(ctx, func() { _ = l.SetDeadline(time.Unix(1, 0)) })
-	resp, err := l.exchange(req, text)
+	resp, err := l.exchange(ctx, text)
 	if err != nil {
 		release()
 		_ = l.Close() // the first error matters
@@ -163,18 +149,18 @@ func (l *line) Read(b []byte) (int, error) {
 }
 
 // exchange writes a request and reads the header of its final answer.
-func (l *line) exchange(req *http.Request, text []byte) (*http.Response, error) {
+func (l *line) exchange(ctx context.Context, text []byte) (*http.Response, error) {
 	l.left = mostHeader
 	_, err := l.Write(text)
 	if err == nil {
 		_, err = l.in.Peek(1)
 	}
-	if err != nil && l.used && !errors.Is(err, errLate) && req.Context().Err() == nil {
+	if err != nil && l.used && !errors.Is(err, errLate) && ctx.Err() == nil {
 		return nil, errClosed
 	}
 	for err == nil {
 		var resp *http.Response
-		resp, err = http.ReadResponse(l.in, req)
+		resp, err = http.ReadResponse(l.in, nil) // of no request without a body in the answer
 		if err == nil && (resp.StatusCode >= 200 || resp.StatusCode == http.StatusSwitchingProtocols) {
 			l.used, l.left = true, math.MaxInt64
 			return resp, nil

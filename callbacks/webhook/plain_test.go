@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/callbacks/webhook"
+	"github.com/carillon-scheduler/carillon/job"
 )
 
 // serve has each connection handled, which is closed afterwards, and returns the URL and options for a sender.
@@ -345,4 +347,50 @@ func TestIdleConnections(t *testing.T) {
 			t.Errorf("%d connections are kept by a closed sender", n)
 		}
 	})
+}
+
+// A long body is sent by net/http, a short one is not. Besides the body there is no difference.
+func TestShortAndLongAreAlike(t *testing.T) {
+	type arrival struct {
+		dialled, line, host string
+	}
+	requests := make(chan *http.Request, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { requests <- req }))
+	defer server.Close()
+	var dialled string
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		dialled = address
+		return new(net.Dialer).DialContext(ctx, network, strings.TrimPrefix(server.URL, "http://"))
+	}
+	for url, want := range map[string]arrival{
+		"http://example.com":                     {dialled: "example.com:80", host: "example.com", line: "POST / HTTP/1.1"},
+		"http://EXAMPLE.com:80/a%2Fb?":           {dialled: "EXAMPLE.com:80", host: "EXAMPLE.com:80", line: "POST /a%2Fb? HTTP/1.1"},
+		"http://u:p@example.com:81?a=b;c":        {dialled: "example.com:81", host: "example.com:81", line: "POST /?a=b;c HTTP/1.1"},
+		"http://127.0.0.1//a/../b":               {dialled: "127.0.0.1:80", host: "127.0.0.1", line: "POST //a/../b HTTP/1.1"},
+		"http://[::1]:8080/":                     {dialled: "[::1]:8080", host: "[::1]:8080", line: "POST / HTTP/1.1"},
+		"http://[fd00::1%25eth0]/":               {dialled: "[fd00::1%eth0]:80", host: "[fd00::1]", line: "POST / HTTP/1.1"},
+		"http://bücher.example:8080/":            {dialled: "xn--bcher-kva.example:8080", host: "xn--bcher-kva.example:8080", line: "POST / HTTP/1.1"},
+		"http://example.com/[a]?b[]=c&d=%20e%zz": {dialled: "example.com:80", host: "example.com", line: "POST /[a]?b[]=c&d=%20e%zz HTTP/1.1"},
+	} {
+		var headers []http.Header
+		for _, payload := range []string{"", strings.Repeat("x", 20<<10)} {
+			sender := newSender(t, webhook.Options{Dial: dial})
+			d := delivery(data("url", url, "payload", payload, "headers", map[string]string{"x-empty": "", "cookie": "a=b; c", "Accept": "*/*"}))
+			d.Part = &job.Part{Step: 1, Subscriber: `{"name":"Zoë"}`}
+			if err := sender.Send(t.Context(), d); err != nil {
+				t.Errorf("%s: %v", url, err)
+				continue
+			}
+			req := <-requests
+			req.Header.Del("Content-Length")
+			got := arrival{dialled: dialled, host: req.Host, line: req.Method + " " + req.RequestURI + " " + req.Proto}
+			headers = append(headers, req.Header)
+			if req.ContentLength != int64(len(payload)+2) || !reflect.DeepEqual(got, want) {
+				t.Errorf("%s, %d bytes: %+v, want %+v", url, req.ContentLength, got, want)
+			}
+		}
+		if len(headers) == 2 && !reflect.DeepEqual(headers[0], headers[1]) {
+			t.Errorf("%s: headers are %v and %v", url, headers[0], headers[1])
+		}
+	}
 }

@@ -1,7 +1,6 @@
 package webhook
 
 import (
-	"net/http"
 	"net/url"
 	"strconv"
 
@@ -10,19 +9,19 @@ import (
 )
 
 // describeRequest sets the attributes of a request on an attempt's span, as OpenTelemetry's conventions say.
-func describeRequest(span trace.Span, req *http.Request) {
+func describeRequest(span trace.Span, r *request) {
 	if !span.IsRecording() {
 		return
 	}
-	port, err := strconv.Atoi(req.URL.Port())
+	port, err := strconv.Atoi(r.url.Port())
 	if err != nil { // there is none
-		port = map[string]int{"http": 80, "https": 443}[req.URL.Scheme]
+		port = map[string]int{"http": 80, "https": 443}[r.url.Scheme]
 	}
 	span.SetAttributes(
-		semconv.HTTPRequestMethodKey.String(req.Method),
-		semconv.ServerAddress(req.URL.Hostname()),
+		semconv.HTTPRequestMethodKey.String(r.method),
+		semconv.ServerAddress(r.url.Hostname()),
 		semconv.ServerPort(port),
-		semconv.URLFull(withoutSecrets(req.URL)),
+		semconv.URLFull(withoutSecrets(r.url)),
 	)
 }
 

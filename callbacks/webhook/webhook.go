@@ -3,7 +3,6 @@
 package webhook
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -13,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -151,9 +149,9 @@ const latePause = 5 * time.Second
 // followed, because only the job decides about the receiver. Errors name the receiver by its host only: a path or a
 // query may be a secret.
 func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
-	ctx, on := timed(ctx)
+	on := timed(ctx)
 	defer on.done()
-	req, secrets, err := s.newRequest(ctx, &d)
+	r, err := s.newRequest(ctx, &d)
 	if failure, ok := errors.AsType[*callbacks.Failure](err); ok {
 		return failure
 	}
@@ -162,11 +160,10 @@ func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 		return callbacks.Permanent(errors.New("callback data: no request can be made of it"))
 	}
 	span := trace.SpanFromContext(ctx)
-	describeRequest(span, req)
-	// The transport and not a client: that would follow redirects, and put the URL into its errors.
-	resp, err := s.ways.RoundTrip(req)
+	describeRequest(span, r)
+	resp, err := s.ways.send(ctx, r, on)
 	if err != nil {
-		err = fmt.Errorf("%s %s: %w", req.Method, req.URL.Host, err)
+		err = fmt.Errorf("%s %s: %w", r.method, r.url.Host, err)
 		if _, refused := errors.AsType[*guard.Refusal](err); refused {
 			return callbacks.Refused(err)
 		}
@@ -185,123 +182,7 @@ func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 	if 200 <= resp.StatusCode && resp.StatusCode <= 299 {
 		return nil
 	}
-	return failure(req, resp, on.quotable(), secrets)
-}
-
-// newRequest makes the request of an attempt, and also returns the secrets in it. The error is a [*callbacks.Failure]
-// if a secret is missing.
-func (s *Sender) newRequest(ctx context.Context, d *callbacks.Delivery) (*http.Request, []string, error) {
-	c, err := job.ParseTrusted[callback](d.Data)
-	if err != nil {
-		return nil, nil, err
-	}
-	m := d.Message(c.Payload)
-	req, err := http.NewRequestWithContext(ctx, cmp.Or(c.Method, http.MethodPost), c.URL, bytes.NewReader(m.Body))
-	if err != nil {
-		return nil, nil, err
-	}
-	signature, err := d.Signature(ctx, m.Body)
-	if err != nil {
-		return nil, nil, err
-	}
-	var joined []string
-	// Most requests have these eight headers and no other, or a signature beside them. A map of eight is the cheapest.
-	fields := 8 + len(c.Headers) + len(m.Attributes)
-	if signature != "" {
-		fields++
-	}
-	h := header{make(http.Header, fields), make([]string, 0, 9)}
-	if m.ContentType != "" {
-		h.set("Content-Type", m.ContentType)
-	}
-	h.set("User-Agent", s.userAgent)
-	for name, text := range c.Headers {
-		value, secret, err := d.Join(ctx, s, text)
-		if err != nil {
-			return nil, nil, err
-		}
-		if secret != "" {
-			joined = append(joined, secret)
-		}
-		h.set(http.CanonicalHeaderKey(name), value)
-	}
-	if d.Envelope == job.EnvelopeStructured {
-		h.set("Content-Type", m.ContentType)
-	}
-	if d.Envelope == job.EnvelopeBinary {
-		delete(h.fields, "Ce-Datacontenttype") // CloudEvents forbids it: the Content-Type is it
-	}
-	for _, trace := range callbacks.TraceHeaders(d, c.Headers) {
-		h.set(http.CanonicalHeaderKey(trace.Name), trace.Value)
-	}
-	for _, a := range m.Attributes {
-		// CloudEvents asks for that one too
-		h.set(http.CanonicalHeaderKey("Ce-"+a.Name), strings.ReplaceAll(escape(a.Value), `"`, "%22"))
-	}
-	h.set("Webhook-Id", d.ID.String())
-	h.set("Webhook-Timestamp", strconv.FormatInt(d.SentAt.Unix(), 10))
-	if signature != "" {
-		h.set("Webhook-Signature", signature)
-	}
-	h.set("Carillon-Key", escape(d.Name.Key))
-	if d.Name.Tenant != job.DefaultTenant {
-		h.set("Carillon-Tenant", d.Name.Tenant)
-	}
-	h.set("Carillon-Timestamp", job.FormatTime(d.Timestamp))
-	h.set("Carillon-Attempt", strconv.Itoa(d.Attempt))
-	if d.Part != nil {
-		h.set("Carillon-Step", strconv.Itoa(d.Part.Step))
-		if d.Part.Subscriber != "" {
-			h.set("Carillon-Subscriber", escape(d.Part.Subscriber))
-		}
-	}
-	// The receiver may close an idle connection just when it is used again. With this key the transport sends the
-	// request once more on another connection, which the delivery id makes harmless. An empty list isn't sent.
-	if _, own := h.fields["Idempotency-Key"]; !own {
-		h.fields["Idempotency-Key"] = []string{}
-	}
-	req.Header = h.fields
-	if user := req.URL.User; user != nil {
-		password, _ := user.Password()
-		req.SetBasicAuth(user.Username(), password)
-	}
-	return req, joined, nil
-}
-
-// header is a header with room for its values, so that they need not be allocated one by one.
-type header struct {
-	fields http.Header
-	values []string
-}
-
-// set sets the value of a field, of which the name is in canonical form.
-func (h *header) set(name, value string) {
-	h.values = append(h.values, value)
-	n := len(h.values)
-	h.fields[name] = h.values[n-1 : n : n]
-}
-
-// escape percent-encodes all but visible ASCII, and the percent sign itself, for a header.
-func escape(text string) string {
-	const hex = "0123456789ABCDEF"
-	plain := func(c byte) bool { return '!' <= c && c <= '~' && c != '%' }
-	i := 0
-	for i < len(text) && plain(text[i]) {
-		i++
-	}
-	if i == len(text) {
-		return text
-	}
-	b := make([]byte, i, 3*len(text))
-	copy(b, text)
-	for ; i < len(text); i++ {
-		if c := text[i]; plain(c) {
-			b = append(b, c)
-		} else {
-			b = append(b, '%', hex[c>>4], hex[c&15])
-		}
-	}
-	return string(b)
+	return failure(r, resp, on.quotable())
 }
 
 // drain reads the rest of an answer, so that the connection can be used again. A receiver that sends too much loses its

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -111,8 +112,8 @@ type program struct {
 
 func (p program) remove() { _ = os.RemoveAll(p.folder) }
 
-// build builds the simulation of the repository around the working directory.
-func build(ctx context.Context, quick bool) (p program, err error) {
+// build builds the simulation of the repository around the working directory. It takes other files instead of some.
+func build(ctx context.Context, quick bool, instead map[string]string) (p program, err error) {
 	mod, err := goEnv(ctx, "GOMOD")
 	if err != nil {
 		return p, err
@@ -128,38 +129,48 @@ func build(ctx context.Context, quick bool) (p program, err error) {
 	}()
 	p.executable = filepath.Join(p.folder, "sim.test")
 	args := []string{"test", "-c", "-o", p.executable}
+	replaced := maps.Clone(instead)
+	if replaced == nil {
+		replaced = map[string]string{}
+	}
 	if !quick {
-		more, err := repeatable(ctx, p.root, p.folder)
+		more, err := repeatable(ctx, p.root, p.folder, replaced)
 		if err != nil {
 			return p, err
 		}
 		args = append(args, more...)
 	}
+	overlayFile := filepath.Join(p.folder, "overlay.json")
+	if err := writeOverlay(overlayFile, replaced); err != nil {
+		return p, err
+	}
+	args = append(args, "-overlay", overlayFile)
 	_, err = command(ctx, p.root, append(args, "./sim")...)
 	return p, err
 }
 
-// repeatable writes the patched sources, and returns the arguments of a build with them.
-func repeatable(ctx context.Context, root, folder string) ([]string, error) {
+// writeOverlay writes a file for the option -overlay of Go's commands.
+func writeOverlay(file string, replaced map[string]string) error {
+	encoded, err := json.Marshal(map[string]any{"Replace": replaced})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, encoded, 0o600)
+}
+
+// repeatable writes the patched sources, adds them to the replaced ones, and returns the other arguments of a build with
+// them.
+func repeatable(ctx context.Context, root, folder string, replaced map[string]string) ([]string, error) {
 	goroot, err := goEnv(ctx, "GOROOT")
 	if err != nil {
 		return nil, err
 	}
-	replaced := map[string]string{}
 	for name, patches := range overlay {
 		original, patched := filepath.Join(goroot, "src", name), filepath.Join(folder, filepath.Base(name))
 		if err := rewrite(original, patched, patches, added[name]); err != nil {
 			return nil, err
 		}
 		replaced[original] = patched
-	}
-	encoded, err := json.Marshal(map[string]any{"Replace": replaced})
-	if err != nil {
-		return nil, err
-	}
-	overlayFile := filepath.Join(folder, "overlay.json")
-	if err := os.WriteFile(overlayFile, encoded, 0o600); err != nil {
-		return nil, err
 	}
 	dir, err := command(ctx, root, "list", "-m", "-f", "{{.Dir}}", gocron)
 	if err != nil {
@@ -189,7 +200,7 @@ func repeatable(ctx context.Context, root, folder string) ([]string, error) {
 			return nil, err
 		}
 	}
-	return []string{"-tags", "replay", "-overlay", overlayFile, "-modfile", modFile, "-trimpath"}, nil
+	return []string{"-tags", "replay", "-modfile", modFile, "-trimpath"}, nil
 }
 
 // rewrite writes a file's text with patches.

@@ -37,6 +37,7 @@ type options struct {
 	seed                       uint64
 	plan                       string
 	show, quick                bool
+	faults                     string
 
 	// Of a run on a real store.
 	store, control, disk, program string
@@ -53,6 +54,8 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	f.IntVar(&o.repeat, "repeat", 1, "run each history so many times, and fail if one differs")
 	f.BoolVar(&o.show, "show", false, "print what happened in each history")
 	f.BoolVar(&o.quick, "quick", false, "build with the plain runtime: sooner, but a seed may give different histories")
+	f.StringVar(&o.faults, "faults", "", "seed the faults of these patches of sim/faults into the code, one by one, and "+
+		"write what catches each to the table in docs/verification.md: names with commas, or \"all\"")
 	f.StringVar(&o.store, "store", "", "run real replicas on the store of this URL instead, which must be empty")
 	f.StringVar(&o.control, "control", "", "a program that stops, starts and kills the store's server, by these words")
 	f.StringVar(&o.disk, "disk", "", "a folder on a disk of its own that has the store; it is filled")
@@ -64,7 +67,7 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	switch {
 	case f.NArg() > 0:
 		return o, fmt.Errorf("%q is not an option; see --help", f.Arg(0))
-	case o.histories < 1:
+	case o.histories < 1 && (o.histories < 0 || o.faults == ""):
 		return o, errors.New("--histories must be at least 1")
 	case o.workers < 1:
 		return o, errors.New("--workers must be at least 1")
@@ -75,7 +78,11 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	case o.store == "" && (o.control != "" || o.disk != ""):
 		return o, errors.New("--control and --disk need --store")
 	}
-	if o.seed == 0 {
+	switch {
+	case o.seed > 0:
+	case o.faults != "":
+		o.seed = 1
+	default:
 		o.seed = uint64(time.Now().UnixNano())
 	}
 	if o.plan != "" {
@@ -95,7 +102,10 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if o.store != "" {
 		return onStore(ctx, out, o)
 	}
-	built, err := build(ctx, o.quick)
+	if o.faults != "" {
+		return tryFaults(ctx, out, o)
+	}
+	built, err := build(ctx, o.quick, nil)
 	if err != nil {
 		return err
 	}

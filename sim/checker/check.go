@@ -74,6 +74,7 @@ func (k *keyed) report(rule string, at time.Time, format string, args ...any) {
 
 func (k *keyed) check() {
 	k.neverEarly()
+	k.wrongClock()
 	k.ids()
 	k.oneClaimer()
 	k.duplicates()
@@ -189,13 +190,22 @@ func (k *keyed) mayBeTriggered(at time.Time, wrong time.Duration, told bool) boo
 func (k *keyed) oneClaimer() {
 	for i, d := range k.sent {
 		for _, e := range k.sent[i+1:] {
-			anew := d.N != e.N && (k.cancelledBetween(d.Begun.Add(-k.Lease), e.Begun) || k.anew(d, e, k.replacedBefore))
+			from := d.Begun.Add(-k.Lease)
+			anew := (d.N != e.N || k.putBetween(e.N, from, e.Begun)) &&
+				(k.cancelledBetween(from, e.Begun) || k.anew(d, e, k.replacedBefore))
 			if e.ID == d.ID && e.Begun.Before(d.Ended) && !anew {
 				k.report("one claimer", e.Begun, "replica %d sent instant %s while replica %d was sending it, since %s",
 					e.Replica, k.clock(e.Instant), d.Replica, k.clock(d.Begun))
 			}
 		}
 	}
+}
+
+// putBetween reports whether a payload may have been submitted, or submitted again, in a time.
+func (k *keyed) putBetween(n int, from, to time.Time) bool {
+	return slices.ContainsFunc(k.defining(n), func(o *Op) bool {
+		return o.Kind != Amend && o.maybe() && o.Invoked.Before(to) && k.latest(o).After(from)
+	})
 }
 
 // cancelledBetween reports whether the job may have been cancelled in a time.
@@ -213,7 +223,7 @@ func (k *keyed) duplicates() {
 			continue
 		}
 		for _, e := range k.sent[i+1:] {
-			if e.ID != d.ID || k.troubled(d.Replica, d.Ended, e.Begun) {
+			if e.ID != d.ID || k.unrecorded(d, e) {
 				continue
 			}
 			if k.redrivenBetween(d.Begun, e.Begun) || k.anew(d, e, k.cancelledBefore) || k.anew(d, e, k.replacedBefore) {
@@ -261,10 +271,35 @@ func (k *keyed) replacedBefore(d *Delivery, put *Op) bool {
 		})
 }
 
-// troubled reports whether there was a fault at a replica, or at all of them, from shortly before one time to another.
-func (k *keyed) troubled(replica int, from, to time.Time) bool {
+// unrecorded reports whether a fault may have kept a replica from recording a delivery before the next attempt at it:
+// the end of the replica, a time in which it stood still, or a trouble with the store that lasted until shortly before
+// that attempt. After a shorter one, the replica must have written the outcome. A replica that ends in good order writes
+// all outcomes, if the store is well.
+func (k *keyed) unrecorded(d, e *Delivery) bool {
+	stopped := slices.ContainsFunc(k.Troubles, func(t Trouble) bool {
+		return t.What == "stop" && t.Replica == d.Replica && t.From.Before(e.Begun) && t.To.After(d.Begun)
+	})
 	return slices.ContainsFunc(k.Troubles, func(t Trouble) bool {
-		return (t.Replica == replica || t.Replica == -1) && t.From.Before(to) && t.To.After(from.Add(-k.Lease))
+		if t.Replica != d.Replica && t.Replica != -1 || !t.From.Before(e.Begun) || !t.To.After(d.Ended.Add(-k.Lease)) {
+			return false
+		}
+		if k.Settles == 0 {
+			return true
+		}
+		switch t.What {
+		case "receivers", "stop":
+			return false
+		case "crash":
+			return t.From.After(d.Begun)
+		case "stall":
+			return t.To.After(d.Begun)
+		case "step", "drift":
+			return true
+		case "lossy": // a call may fail after its whole time
+			return stopped || t.To.Add(2*k.Settles).After(e.Begun)
+		default:
+			return stopped || t.To.Add(k.Settles).After(e.Begun)
+		}
 	})
 }
 
@@ -338,10 +373,11 @@ func (k *keyed) former(n int, o *Op) bool {
 func (k *keyed) nothingLost() {
 	missed := map[int]int{}
 	for _, o := range k.ops {
-		if o.Kind != Put && o.Kind != Create || !o.succeeded() {
+		from, stands := k.stands(o)
+		if !stands {
 			continue
 		}
-		for _, at := range o.Schedule.Between(o.Returned.Add(o.Ahead), k.Due) {
+		for _, at := range o.Schedule.Between(from, k.Due) {
 			switch {
 			case k.taken(at), k.isDead(at), k.maySupersede(o):
 			default:
@@ -349,11 +385,35 @@ func (k *keyed) nothingLost() {
 				if k.Final.Jobs[k.key].Missed >= missed[o.ID] {
 					continue
 				}
-				k.report("nothing lost", at, "instant %s of payload %d, acknowledged at %s, was not delivered, is no dead letter "+
-					"and is not counted as missed", k.clock(at), o.N, k.clock(o.Returned))
+				k.report("nothing lost", at, "instant %s of payload %d, acknowledged or shown by %s, was not delivered, is no "+
+					"dead letter and is not counted as missed", k.clock(at), o.N, k.clock(from))
 			}
 		}
 	}
+}
+
+// stands reports whether a put has certainly taken effect, and the time after which its instants were ahead for all:
+// the client was told so, or it was not told, and a later reading shows the payload.
+func (k *keyed) stands(o *Op) (from time.Time, stands bool) {
+	if o.Kind != Put && o.Kind != Create {
+		return from, false
+	}
+	if o.succeeded() {
+		return o.Returned.Add(o.Ahead), true
+	}
+	all := k.defining(o.N)
+	if slices.ContainsFunc(all, (*Op).succeeded) || all[0] != o {
+		return from, false
+	}
+	for _, p := range all {
+		if until := k.latest(p).Add(p.Ahead); until.After(from) {
+			from = until
+		}
+	}
+	shown := k.Final.Jobs[k.key].N == o.N || slices.ContainsFunc(k.ops, func(g *Op) bool {
+		return g.Kind == Get && g.Status == 200 && g.Shown.N == o.N
+	})
+	return from, shown
 }
 
 func (k *keyed) taken(at time.Time) bool {
@@ -369,8 +429,14 @@ func (k *keyed) isDead(at time.Time) bool {
 func (k *keyed) maySupersede(put *Op) bool {
 	return k.Final.Jobs[k.key].State == "paused" || slices.ContainsFunc(k.ops, func(o *Op) bool {
 		replaces := o.Kind == Cancel || o.Kind == Put || o.Kind == Create
-		return o != put && replaces && o.maybe() && !k.latest(o).Before(put.Invoked)
+		return o != put && replaces && o.maybe() && !k.latest(o).Before(put.Invoked) && !o.repeats(put)
 	})
+}
+
+// repeats reports whether an operation is the same put as another one, sent again, for the same instants.
+func (o *Op) repeats(put *Op) bool {
+	return o.N == put.N && o.Kind == put.Kind && o.Schedule.To.IsZero() && put.Schedule.To.IsZero() &&
+		slices.EqualFunc(o.Schedule.Instants, put.Schedule.Instants, time.Time.Equal)
 }
 
 // counts: what the final reading counts adds up with what receivers saw.

@@ -22,6 +22,9 @@ type History struct {
 
 	// Lease and CallbackTimeout are the service's options. Within is the time in which a change takes effect, or never.
 	Lease, CallbackTimeout, Within time.Duration
+	// Settles is the time within which a replica writes outcomes once the store is well again, and ClockBound how far a
+	// clock may be wrong before its replica stops claiming. Zero is unknown, and then nothing is judged by it.
+	Settles, ClockBound time.Duration
 	// Slots is the number of deliveries that one replica has under way at most.
 	Slots int
 	// Link is the longest time that a request was under way between a client and a replica.
@@ -70,6 +73,8 @@ type Op struct {
 	CatchUp  string
 
 	Invoked, Returned time.Time
+	// Arrived is when the request came to the replica; zero if that is unknown.
+	Arrived time.Time
 	// Ahead is how far the replica's clock was ahead of the true time, at most; Behind is how far it was behind, at most.
 	Ahead, Behind time.Duration
 	// Status is that of the answer; 0 if there was none.

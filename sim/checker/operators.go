@@ -16,6 +16,7 @@ const counted = 11 * time.Second
 func (h *History) operators() (found []Violation) {
 	for i := range h.Ops {
 		o := &h.Ops[i]
+		found = append(found, h.refused(o)...)
 		if !o.succeeded() {
 			continue
 		}
@@ -89,6 +90,31 @@ func (h *History) quota(q *Op) (found []Violation) {
 				Text: fmt.Sprintf("a job was made while the tenant had %d others, and may have %d in all", n, q.Jobs),
 			})
 		}
+	}
+	return found
+}
+
+// refused: a quota refuses no job for which it has room.
+func (h *History) refused(o *Op) (found []Violation) {
+	if o.Status != 403 || o.Caller != "" || o.Kind != Put && o.Kind != Create {
+		return nil
+	}
+	others, least := map[string]bool{}, 0
+	for i := range h.Ops {
+		switch p := &h.Ops[i]; {
+		case p.Tenant != o.Tenant || !p.Invoked.Before(o.Returned) || !p.maybe():
+		case p.Kind == Quota && (least == 0 || p.Jobs < least):
+			least = p.Jobs
+		case (p.Kind == Put || p.Kind == Create) && p.Key != o.Key:
+			others[p.Key] = true
+		}
+	}
+	if len(others) < least {
+		found = append(found, Violation{
+			Rule: "quotas", Key: o.Key, At: o.Returned,
+			Text: fmt.Sprintf("a job was refused while the tenant had %d others at most, and may have %d in all",
+				len(others), least),
+		})
 	}
 	return found
 }

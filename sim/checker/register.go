@@ -6,10 +6,22 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// job is the state of a key, as far as the model has it.
+// jobState is the state of a key, as far as the model has it.
 type jobState struct {
 	exists bool
 	n      int
+	put    *Op // that has made the schedule
+}
+
+// wrong is how far the clocks of replicas that claim may be wrong: what is further ahead has not fired by any.
+const wrong = 6 * time.Second
+
+// ahead returns the number of instants of a job that were ahead when an operation was answered, for all replicas.
+func (s jobState) ahead(o *Op) int {
+	if !s.exists || s.put == nil {
+		return 0
+	}
+	return len(s.put.Schedule.Between(o.Returned.Add(o.Ahead+wrong), o.Returned.Add(24*time.Hour)))
 }
 
 // register: the operations on a key have an order that explains all answers: each takes effect at one moment between
@@ -28,7 +40,7 @@ func (k *keyed) register() {
 		if !o.succeeded() && o.Status != 404 && o.Status != 412 && !o.maybe() {
 			continue // it was refused, for a reason that says nothing about the job
 		}
-		call(o, o, k.latest(o))
+		call(o, o, k.effective(o))
 	}
 	if final, there := k.Final.Jobs[k.key]; len(ops) > 0 && len(k.Final.Unread) == 0 {
 		o := &Op{Kind: Get, Key: k.key, Status: 404, Invoked: k.Ended, Returned: k.Ended}
@@ -47,6 +59,27 @@ func (k *keyed) register() {
 	}
 }
 
+// overtaken is the time after which a change certainly counts as later than a request that has arrived: replicas know
+// the store's clock to within less.
+const overtaken = 5 * time.Second
+
+// effective returns the time after which an operation can't take effect any more. A request that was delayed on its
+// replica does not undo what was changed meanwhile, if it finds that change: after a cancellation there is none to find.
+func (k *keyed) effective(o *Op) time.Time {
+	until := k.latest(o)
+	if o.Arrived.IsZero() || o.Kind != Put && o.Kind != Amend && o.Kind != Cancel {
+		return until
+	}
+	most := until
+	for _, p := range k.ops {
+		if (p.Kind == Put || p.Kind == Create || p.Kind == Amend) && p.succeeded() &&
+			p.Invoked.After(o.Arrived.Add(overtaken)) && p.Returned.Before(until) && !k.cancelledBetween(p.Invoked, most) {
+			until = p.Returned
+		}
+	}
+	return until
+}
+
 // next returns the states in which an operation may leave a job; none if its answer contradicts the state.
 func next(s jobState, o *Op) []any {
 	if !o.succeeded() && o.Status != 404 && o.Status != 412 { // unknown
@@ -62,12 +95,13 @@ func next(s jobState, o *Op) []any {
 		if o.Status == 412 {
 			return when(s.exists, s)
 		}
-		return []any{effect(s, o)} // a finished job counts as none
+		return when(s.ahead(o) == 0, effect(s, o)) // a finished job counts as none
 	case Cancel:
 		if o.Status == 404 {
 			return when(!s.exists, s)
 		}
-		return []any{jobState{}} // without a job, it may have found triggered occurrences
+		// It counts all that was ahead. Without a job, it may have found triggered occurrences.
+		return when(s.ahead(o) <= o.Cancelled+o.InFlight || s.put.Schedule.Every > 0, jobState{})
 	case Get:
 		if o.Status == 404 {
 			return when(!s.exists, s)
@@ -89,7 +123,7 @@ func next(s jobState, o *Op) []any {
 func effect(s jobState, o *Op) jobState {
 	switch o.Kind {
 	case Put, Create:
-		return jobState{true, o.N}
+		return jobState{true, o.N, o}
 	case Amend:
 		if s.exists {
 			s.n = o.N

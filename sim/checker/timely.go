@@ -83,6 +83,34 @@ func (k *keyed) dropped() {
 	}
 }
 
+// wrongClock: a replica whose clock is further off than it may be claims nothing, so it sends nothing once what it had
+// claimed before is sent. It learns of that within the time of a callback, if it reaches the store.
+func (k *keyed) wrongClock() {
+	for _, d := range k.sent {
+		off := d.Local.Sub(d.Begun).Abs()
+		if k.ClockBound == 0 || off <= k.ClockBound+time.Second {
+			continue
+		}
+		since := d.Begun.Add(-k.CallbackTimeout - time.Second)
+		set, beside := false, false
+		for _, t := range k.Troubles {
+			switch {
+			case t.Replica != d.Replica && t.Replica != -1 || !t.From.Before(d.Begun) || !t.To.After(since.Add(-k.Lease)):
+			case t.What != "step" && t.What != "drift" && t.What != "receivers":
+				beside = true
+			case t.Replica == d.Replica && t.From.After(since):
+				beside = true // it was set again
+			case t.Replica == d.Replica:
+				set = true
+			}
+		}
+		if set && !beside {
+			k.report("a wrong clock stops claiming", d.Begun, "instant %s was fired by replica %d, whose clock was off by %s",
+				k.clock(d.Instant), d.Replica, off)
+		}
+	}
+}
+
 // stepped reports whether the clock of a delivery's replica was set shortly before.
 func (k *keyed) stepped(d *Delivery) bool {
 	return slices.ContainsFunc(k.Troubles, func(t Trouble) bool {

@@ -2,6 +2,8 @@ package mongosim_test
 
 import (
 	"context"
+	"math/rand/v2"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +20,22 @@ type calm struct{}
 
 func (calm) Dial(context.Context, string) error           { return nil }
 func (calm) Command(string, string, string) mongosim.Fate { return mongosim.Fate{} }
+
+// restless delays some commands, and few of them for so long that other calls begin and end meanwhile. So the steps of
+// calls interleave in many ways in tests of races.
+type restless struct{ calm }
+
+func (restless) Command(string, string, string) mongosim.Fate {
+	most := time.Millisecond
+	switch n := rand.IntN(64); {
+	case n == 0:
+		most *= 8
+	case n > 8:
+		return mongosim.Fate{}
+	}
+	pause := func() bool { time.Sleep(rand.N(most)); return true }
+	return mongosim.Fate{Request: pause, Yield: runtime.Gosched}
+}
 
 // slow is a network in which writes take a minute.
 type slow struct{ calm }
@@ -49,7 +67,7 @@ func TestOpenInVain(t *testing.T) {
 // This is also where these suites run in CI. In a long test they run on another server too.
 func TestStore(t *testing.T) {
 	newStore := func(t *testing.T) storetest.Opener {
-		server := mongosim.New(calm{})
+		server := mongosim.New(restless{})
 		return func() (store.Store, error) {
 			return mongodb.OpenThrough(t.Context(), mongosim.URL, server.Dialer("test"))
 		}

@@ -627,7 +627,8 @@ func testCarryRace(f *fixture) {
 	for i := range claimers {
 		s := f.handle()
 		group.Go(func() {
-			for now := epoch.Add(time.Second); ; now = now.Add(20 * time.Millisecond) { // past the put-back times
+			// The revisions are so old that an orphan would be dropped at once.
+			for now := epoch.Add(2 * time.Hour); ; now = now.Add(20 * time.Millisecond) { // past the put-back times
 				params := claimParams(now, 2)
 				params.Lease = 24 * time.Hour
 				claim, err := s.Claim(f.Context(), params)

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/store"
@@ -11,6 +12,7 @@ var sweepTests = []namedTest{
 	{"sweep removes expired jobs that have finished", testSweepJobs},
 	{"sweep goes in batches", testSweepBatches},
 	{"sweep removes old dead letters", testSweepDeadLetters},
+	{"a sweep leaves jobs that are put meanwhile", testSweepRacingPuts},
 }
 
 func (f *fixture) sweep(p store.SweepParams) store.Swept {
@@ -64,6 +66,41 @@ func testSweepBatches(f *fixture) {
 	expect(f, "first", f.sweep(store.SweepParams{Now: epoch.Add(time.Hour), Limit: 3}), store.Swept{Jobs: 3, More: true})
 	expect(f, "left, the longest expired gone first", keys(f.jobs(store.JobFilter{})), `["k3" "k4"]`)
 	expect(f, "second", f.sweep(store.SweepParams{Now: epoch.Add(time.Hour), Limit: 3}), store.Swept{Jobs: 2})
+}
+
+// testSweepRacingPuts: a job that is put anew, while a sweep finds that it has finished, stays.
+func testSweepRacingPuts(f *fixture) {
+	const jobs = 16
+	handles := []store.Store{f.handle(), f.handle()}
+	now := epoch.Add(time.Hour)
+	var group sync.WaitGroup
+	var after [jobs]store.Put
+	var results [jobs]store.PutResult
+	var swept store.Swept
+	var err error
+	for i := range jobs {
+		n := name(fmt.Sprintf("k%d", i))
+		f.putOn(handles[0], newPut(n, epoch))
+		after[i] = newPut(n, now, time.Hour)
+	}
+	for i := range jobs {
+		group.Go(func() { results[i] = handles[0].Put(f.Context(), []store.Put{after[i]})[0] })
+	}
+	group.Go(func() {
+		swept, err = handles[1].Sweep(f.Context(), store.SweepParams{Now: now, Again: time.Hour, Limit: 100})
+	})
+	group.Wait()
+	f.must(err)
+	created := 0
+	for i := range jobs {
+		f.must(results[i].Err)
+		if results[i].Replaced == "" {
+			created++
+		}
+		expect(f, "version", f.job(after[i].Job.Name).Version, after[i].Job.Version)
+	}
+	expect(f, "jobs made anew, as many as were swept", created, swept.Jobs)
+	expect(f, "fired", len(f.drain(now.Add(2*time.Hour))), jobs)
 }
 
 func testSweepDeadLetters(f *fixture) {

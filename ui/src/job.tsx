@@ -208,7 +208,7 @@ function History({ path, zone, pick }: { path: string; zone: string | undefined;
       <Loaded of={load}>{(page) => (
         <>
           {page?.incomplete && <p class="note warn">Some entries from {page.missingFrom ? show(page.missingFrom, zoneFor(zone)) : '…'} to {page.missingUntil ? show(page.missingUntil, zoneFor(zone)) : '…'} may be missing.</p>}
-          <Table label="History" head={['At', 'What', 'Instant', 'Attempt', 'Took', 'Destination', 'Details']} empty="Nothing is recorded.">
+          <Table label="History" head={['At', 'What', 'Instant', 'Attempt', 'Took', 'Destination', 'Details']} empty={page?.nextCursor ? 'Nothing on this page. Older entries follow.' : 'Nothing is recorded.'}>
             {(page?.items ?? []).map((e, i) => (
               <tr key={i}>
                 <td><At at={e.at} zone={zone} brief /></td>

@@ -23,40 +23,50 @@ type Browse struct {
 }
 
 // Run is that of a [Mode].
-func (m Browse) Run(ctx context.Context, b *Bench) error {
-	var without, with, requests, refused, p50, p99, forecasts []float64
+func (m Browse) Run(ctx context.Context, b *Bench) (err error) {
+	// The viewers' process runs all the time, so that no drain pays for its start.
+	looking, err := b.startPart(ctx, clientRole, b.security.token, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, looking.stop()) }()
+	drains := []struct {
+		text        string
+		how         Drain
+		rates, cost []float64
+	}{
+		{text: "nobody looks", how: Drain{Count: m.Count, Replicas: 1}},
+		{
+			text: fmt.Sprintf("%d look", m.Viewers),
+			how: Drain{Count: m.Count, Replicas: 1, look: func(ctx context.Context, at string) (func() (Browsed, error), error) {
+				return looking.browse(ctx, Browsing{URL: at, Viewers: m.Viewers})
+			}},
+		},
+	}
+	var requests, refused, p50, p99, forecasts []float64
 	for round := range b.Rounds {
-		drains := []func() error{
-			func() error {
-				done, err := Drain{Count: m.Count, Replicas: 1}.drainOnce(ctx, b, 2*round)
-				without = append(without, done.rate)
-				b.progress("round %d: nobody looks, %.0f/s", round+1, done.rate)
-				return err
-			},
-			func() error {
-				watched := Drain{Count: m.Count, Replicas: 1, viewers: m.Viewers}
-				done, err := watched.drainOnce(ctx, b, 2*round+1)
-				with = append(with, done.rate)
-				b.progress("round %d: %d look, %.0f/s", round+1, m.Viewers, done.rate)
-				took := done.browsed.Latencies
-				slices.Sort(took)
-				requests, refused = append(requests, float64(len(took))), append(refused, float64(done.browsed.Refused))
-				p50 = append(p50, float64(quantile(took, 0.5))/1000)
-				p99 = append(p99, float64(quantile(took, 0.99))/1000)
-				forecasts = append(forecasts, done.browsed.Forecast.Seconds())
-				return err
-			},
-		}
-		if round%2 == 1 { // whatever the machine does more of as time goes on affects both
-			slices.Reverse(drains)
-		}
-		for _, drain := range drains {
-			if err := drain(); err != nil {
+		for i := range drains {
+			d := &drains[(i+round)%len(drains)] // whatever the machine does more of as time goes on affects both
+			done, err := d.how.drainOnce(ctx, b, len(drains)*round+i)
+			if err != nil {
 				return err
 			}
+			b.progress("round %d: %s, %.0f/s, %.1f µs of the replica's processor time each", round+1, d.text, done.rate, done.cost)
+			d.rates, d.cost = append(d.rates, done.rate), append(d.cost, done.cost)
+			if d.how.look == nil {
+				continue
+			}
+			took := done.browsed.Latencies
+			slices.Sort(took)
+			requests, refused = append(requests, float64(len(took))), append(refused, float64(done.browsed.Refused))
+			p50 = append(p50, float64(quantile(took, 0.5))/1000)
+			p99 = append(p99, float64(quantile(took, 0.99))/1000)
+			forecasts = append(forecasts, done.browsed.Forecast.Seconds())
 		}
 	}
-	b.figure("drained while people look", "1/s", with, without, ratioOf(0.98))
+	without, with := drains[0], drains[1]
+	b.figure("drained while people look", "1/s", with.rates, without.rates, ratioOf(0.98))
+	b.figure("  the replica's processor time", "µs each", with.cost, without.cost, nil)
 	b.figure("  requests meanwhile", "", requests, nil, nil)
 	b.figure("  answered 503", "", refused, nil, nil)
 	b.figure("  their latency p50", "ms", p50, nil, nil)
@@ -193,18 +203,14 @@ func (c *client) look(ctx context.Context, base, path string) (status int, err e
 	return status, err
 }
 
-// browsing has a client look at a replica while a drain goes on, and returns how to end that.
-func (b *Bench) browsing(ctx context.Context, address string, viewers int) (end func() (Browsed, error), err error) {
-	looking, err := b.startPart(ctx, clientRole, b.security.token, nil)
-	if err != nil {
-		return nil, err
-	}
-	if err := looking.call(ctx, "browse", Browsing{URL: address, Viewers: viewers}, nil); err != nil {
+// browse has a client look at a replica, and returns how to end that.
+func (p *part) browse(ctx context.Context, b Browsing) (end func() (Browsed, error), err error) {
+	if err := p.call(ctx, "browse", b, nil); err != nil {
 		return nil, err
 	}
 	return func() (done Browsed, err error) {
-		err = looking.call(ctx, "browsed", nil, &done)
-		return done, errors.Join(err, looking.stop())
+		err = p.call(ctx, "browsed", nil, &done)
+		return done, err
 	}, nil
 }
 

@@ -14,8 +14,8 @@ type Drain struct {
 	Count int
 	// Replicas fire at the same time.
 	Replicas int
-	// viewers look at the web page meanwhile.
-	viewers int
+	// look has people look at the web page of a replica until they are told to stop. It is nil if nobody looks.
+	look func(ctx context.Context, address string) (stop func() (Browsed, error), err error)
 }
 
 // Run is that of a [Mode].
@@ -66,7 +66,7 @@ func (d Drain) drainOnce(ctx context.Context, b *Bench, round int) (drained, err
 // how many a claim found that found any, and the microseconds of processor time for each occurrence.
 type drained struct {
 	rate, share, claim, cost float64
-	// browsed is what the viewers did, if there were some.
+	// browsed is the work of those who looked, if somebody did.
 	browsed Browsed
 }
 
@@ -85,9 +85,9 @@ func (d Drain) round(ctx context.Context, b *Bench, w *Work) (drained, error) {
 		replicas, address = append(replicas, r), at
 	}
 	end := func() (Browsed, error) { return Browsed{}, nil }
-	if d.viewers > 0 {
+	if d.look != nil {
 		var err error
-		if end, err = b.browsing(ctx, address, d.viewers); err != nil {
+		if end, err = d.look(ctx, address); err != nil {
 			return drained{}, err
 		}
 	}

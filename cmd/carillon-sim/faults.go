@@ -1,0 +1,300 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Seeded faults are patches of the real code: each must be caught by the suite of stores, by the simulation, or by the
+// search of docs/protocol. The table of what catches each is in docs/verification.md.
+const (
+	faultsFolder = "sim/faults"
+	tableFile    = "docs/verification.md"
+	tableHead    = "| fault | rule of the search | suite of stores | recorded commands | simulation, in history |"
+)
+
+// seeded is a seeded fault. Its patch begins with a text, which tells what is wrong then, and may have a line "Rule: "
+// with the rule of docs/protocol that the patch takes out of the code.
+type seeded struct {
+	name, text, rule string
+	files            []string // that the patch changes
+}
+
+var changedFile = regexp.MustCompile(`(?m)^\+\+\+ b/(.*)$`)
+
+// readFaults returns the faults of the names, or all if there is no name, in order.
+func readFaults(root string, names []string) (all []seeded, err error) {
+	patches, err := filepath.Glob(filepath.Join(root, faultsFolder, "*.patch"))
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range patches { // they are sorted
+		f := seeded{name: strings.TrimSuffix(filepath.Base(file), ".patch")}
+		if len(names) > 0 && !slices.Contains(names, f.name) {
+			continue
+		}
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		head, diff, _ := strings.Cut(string(b), "diff --git ")
+		for line := range strings.Lines(head) {
+			line = strings.TrimSpace(line)
+			if rule, is := strings.CutPrefix(line, "Rule: "); is {
+				f.rule = rule
+			} else {
+				f.text = strings.TrimSpace(f.text + " " + line)
+			}
+		}
+		for _, changed := range changedFile.FindAllStringSubmatch(diff, -1) {
+			f.files = append(f.files, changed[1])
+		}
+		all = append(all, f)
+	}
+	if len(names) > 0 && len(all) != len(names) {
+		return nil, fmt.Errorf("--faults: %s has not all patches of %q", faultsFolder, names)
+	}
+	return all, nil
+}
+
+// patched writes the files of a fault, changed by its patch, to a folder. It returns them by the original's path.
+func (f *seeded) patched(ctx context.Context, root, folder string) (map[string]string, error) {
+	replaced := map[string]string{}
+	for _, name := range f.files {
+		original, changed := filepath.Join(root, name), filepath.Join(folder, name)
+		b, err := os.ReadFile(original)
+		if err == nil {
+			err = os.MkdirAll(filepath.Dir(changed), 0o750)
+		}
+		if err == nil {
+			err = os.WriteFile(changed, b, 0o600)
+		}
+		if err != nil {
+			return nil, err
+		}
+		replaced[original] = changed
+	}
+	apply := exec.CommandContext(ctx, "git", "apply", filepath.Join(root, faultsFolder, f.name+".patch"))
+	apply.Dir = folder
+	apply.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(folder))
+	if out, err := apply.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%s.patch does not fit the code: %w\n%s", f.name, err, out)
+	}
+	return replaced, nil
+}
+
+// inStore reports whether a fault is in a store, or in what stores share.
+func (f *seeded) inStore() bool {
+	return slices.ContainsFunc(f.files, func(name string) bool {
+		folder := filepath.Dir(name)
+		return folder == "store" || folder == "store/mongodb"
+	})
+}
+
+// caught tells what has caught a fault; "–" is nothing, and a number of histories in parentheses those that found
+// nothing.
+type caught struct{ suite, commands, simulation string }
+
+// teeth tries faults one by one.
+type teeth struct {
+	options
+	root  string
+	out   io.Writer
+	plain *search // of the code without faults
+}
+
+// tryFaults tries seeded faults, and writes what catches each to the table. It fails if nothing catches one.
+func tryFaults(ctx context.Context, out io.Writer, o options) error {
+	mod, err := goEnv(ctx, "GOMOD")
+	if err != nil {
+		return err
+	}
+	t := &teeth{options: o, root: filepath.Dir(mod), out: out}
+	var names []string
+	if o.faults != "all" {
+		names = strings.Split(o.faults, ",")
+	}
+	faults, err := readFaults(t.root, names)
+	if err != nil {
+		return err
+	}
+	plain, err := build(ctx, o.quick, nil)
+	if err != nil {
+		return err
+	}
+	defer plain.remove()
+	t.plain = newSearch(o, plain, out)
+	fmt.Fprintln(out, tableHead)
+	var missed []string
+	for i := range faults {
+		f := &faults[i]
+		c, failure := t.try(ctx, f)
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if failure != nil { // it does not build; the others are tried all the same
+			err = errors.Join(err, fmt.Errorf("%s: %w", f.name, failure))
+			continue
+		}
+		if strings.HasPrefix(c.suite+c.commands+c.simulation, "–––") && f.rule == "" {
+			missed = append(missed, f.name)
+		}
+		row := fmt.Sprintf("| `%s`: %s | %s | %s | %s | %s |",
+			f.name, f.text, quoted(f.rule), c.suite, c.commands, c.simulation)
+		fmt.Fprintln(out, row)
+		if err := writeRow(filepath.Join(t.root, tableFile), f.name, row); err != nil {
+			return err
+		}
+	}
+	if len(missed) > 0 {
+		err = errors.Join(err, fmt.Errorf("nothing catches %d faults: %q", len(missed), missed))
+	}
+	return err
+}
+
+func quoted(name string) string {
+	if name == "" {
+		return "–"
+	}
+	return "`" + name + "`"
+}
+
+// try builds the programs with a fault, and runs them until each has caught it or is over.
+func (t *teeth) try(ctx context.Context, f *seeded) (c caught, err error) {
+	folder, err := os.MkdirTemp("", "carillon-faults-")
+	if err != nil {
+		return c, err
+	}
+	defer func() { _ = os.RemoveAll(folder) }()
+	replaced, err := f.patched(ctx, t.root, folder)
+	if err != nil {
+		return c, err
+	}
+	c = caught{"–", "–", "–"}
+	if f.inStore() {
+		if c.suite, err = t.test(ctx, folder, replaced, "./sim/mongosim", "TestStore"); err != nil {
+			return c, err
+		}
+		if os.Getenv("CARILLON_TEST_MONGODB_URI") != "" { // as .ci/with-services sets it
+			c.commands, err = t.test(ctx, folder, replaced, "./store/mongodb", "TestCommandsAreThoseOfTheModel")
+			if err != nil {
+				return c, err
+			}
+		}
+	}
+	if t.histories > 0 {
+		c.simulation, err = t.simulate(ctx, replaced)
+	}
+	return c, err
+}
+
+var failed = regexp.MustCompile(`--- FAIL: Test\w+/(.+) \(`)
+
+// test runs a test with replaced files, and returns the name of a part that fails; "–" if none does.
+func (t *teeth) test(ctx context.Context, folder string, replaced map[string]string, in, name string) (string, error) {
+	overlay := filepath.Join(folder, "overlay.json")
+	if err := writeOverlay(overlay, replaced); err != nil {
+		return "", err
+	}
+	run := exec.CommandContext(ctx, "go", "test", "-vet=off", "-tags", "services", "-overlay", overlay, "-count=3",
+		"-failfast", "-timeout", "10m", "-run", "^"+name+"$", in)
+	run.Dir = t.root
+	b, err := run.CombinedOutput()
+	switch part := failed.FindSubmatch(b); {
+	case err == nil:
+		return "–", nil
+	case part != nil:
+		return strings.ReplaceAll(string(part[1]), "_", " "), nil
+	case bytes.Contains(b, []byte("panic: test timed out")):
+		return "a test that does not end", nil
+	default:
+		return "", fmt.Errorf("%s %s: %w\n%s", in, name, err, b)
+	}
+}
+
+// simulate runs the kept plans, and then new histories, until one breaks a guarantee.
+func (t *teeth) simulate(ctx context.Context, replaced map[string]string) (string, error) {
+	built, err := build(ctx, t.quick, replaced)
+	if err != nil {
+		return "", err
+	}
+	defer built.remove()
+	s := newSearch(t.options, built, t.out)
+	plans, err := filepath.Glob(filepath.Join(t.root, "sim", "testdata", "*.json"))
+	if err != nil {
+		return "", err
+	}
+	for _, plan := range plans {
+		rule, err := t.finds(ctx, s, "-sim.plan="+plan)
+		if err != nil {
+			return "", err
+		}
+		if rule != "" {
+			return fmt.Sprintf("kept plan %s: %s", strings.TrimSuffix(filepath.Base(plan), ".json"), rule), nil
+		}
+	}
+	for i := range t.histories {
+		rule, err := t.finds(ctx, s, "-sim.first="+strconv.FormatUint(t.seed+uint64(i), 10))
+		if err != nil {
+			return "", err
+		}
+		if rule != "" {
+			return fmt.Sprintf("%d: %s", i+1, rule), nil
+		}
+	}
+	return fmt.Sprintf("– (%d)", t.histories), nil
+}
+
+// finds runs a history, and returns a rule that it breaks; none if it breaks one without the fault too.
+func (t *teeth) finds(ctx context.Context, s *search, history string) (rule string, err error) {
+	report, err := s.one(ctx, []string{history})
+	if err = errors.Join(err, ctx.Err()); err != nil || len(report.Broken) == 0 {
+		return "", err
+	}
+	plain, err := t.plain.one(ctx, []string{history})
+	if err = errors.Join(err, ctx.Err()); err != nil || len(plain.Broken) > 0 {
+		return "", err
+	}
+	return report.Broken[0].Rule, nil
+}
+
+// writeRow replaces the row of a fault in the table, or adds it in order.
+func writeRow(file, name, row string) error {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	text := string(b)
+	head := strings.Index(text, tableHead+"\n")
+	if head < 0 {
+		return fmt.Errorf("%s has no table %q", file, tableHead)
+	}
+	begin := head + len(tableHead) + 1
+	begin += strings.Index(text[begin:], "\n") + 1
+	end := begin
+	rows := map[string]string{}
+	for line := range strings.Lines(text[begin:]) {
+		if !strings.HasPrefix(line, "| ") {
+			break
+		}
+		rows[strings.Split(line, "`")[1]] = line
+		end += len(line)
+	}
+	rows[name] = row + "\n"
+	var sorted strings.Builder
+	for _, one := range slices.Sorted(maps.Keys(rows)) {
+		sorted.WriteString(rows[one])
+	}
+	return os.WriteFile(file, []byte(text[:begin]+sorted.String()+text[end:]), 0o600)
+}
