@@ -350,9 +350,10 @@ func (d *drafter) overtaken(stall *Fault) {
 		return
 	}
 	key, at := d.keys[d.IntN(len(d.keys))], stall.At+span(time.Second)
+	kinds := []checker.Kind{checker.Put, checker.Put, checker.Get}
 	for i, after := range []time.Duration{0, 8 * time.Second, stall.For.D()} {
 		o := Op{
-			At: at + span(after), Kind: []checker.Kind{checker.Put, checker.Put, checker.Get}[i], Key: key, Tenant: tenantOf(key),
+			At: at + span(after), Kind: kinds[i], Key: key, Tenant: tenantOf(key),
 			Replica: (stall.Replica + min(i, 1)) % d.Replicas,
 		}
 		if o.Kind == checker.Put {
