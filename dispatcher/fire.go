@@ -293,7 +293,8 @@ func (o *outage) ended() {
 // outcome decides how a claim ends. Pass is the attempt's; nil if none was made.
 func (d *Dispatcher) outcome(c *store.Claimed, b *batch, pass *destinations.Pass, err error) store.Settlement {
 	s := store.Settlement{
-		ID: c.ID, Token: c.Token, Name: c.Name, Priority: c.Priority, Revision: c.Revision, Outcome: store.Ack,
+		ID: c.ID, Token: c.Token, Hint: c.Hint, Name: c.Name, Priority: c.Priority, Revision: c.Revision,
+		Outcome: store.Ack,
 	}
 	if err == nil {
 		return s

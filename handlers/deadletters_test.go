@@ -200,6 +200,41 @@ func TestManyDeadLettersOfTheTenant(t *testing.T) {
 	}
 }
 
+// A cancellation by prefix with a limit takes a part of the jobs, and its cursor goes on behind that.
+func TestCancelInParts(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	for i := range 7 {
+		a.call("PUT", fmt.Sprintf("/v1/jobs/p%%2F%d", i), body(fmt.Sprint("p/", i), time.Hour)).want(201)
+	}
+	a.call("PUT", "/v1/jobs/q", body("q", time.Hour)).want(201)
+	type part struct {
+		Jobs, Cancelled int
+		NextCursor      string
+	}
+	var parts []int
+	for cursor, first := "", true; first || cursor != ""; first = false {
+		got := decode[part](a.call("DELETE", "/v1/jobs?prefix=p%2F&limit=3"+cursor, "").want(200))
+		if parts = append(parts, got.Jobs); got.Cancelled != got.Jobs {
+			t.Errorf("%+v", got)
+		}
+		if cursor = got.NextCursor; cursor != "" {
+			cursor = "&cursor=" + cursor
+		}
+	}
+	if !slices.Equal(parts, []int{3, 3, 1}) {
+		t.Errorf("in parts: %v", parts)
+	}
+	a.call("GET", "/v1/jobs/q", "").want(200)
+	for bad, names := range map[string]string{
+		"?prefix=p&limit=0": "limit", "?prefix=p&limit=1001": "limit", "?prefix=p&cursor=cA": "cursor", "?prefix=p&limit=1&cursor=!": "cursor",
+	} {
+		if got := a.call("DELETE", "/v1/jobs"+bad, "").want(422).problem().named(); !slices.Equal(got, []string{"?" + names}) {
+			t.Errorf("%q: %v", bad, got)
+		}
+	}
+}
+
 // A request with a limit takes a part, and its cursor goes on behind that, whatever fails again meanwhile.
 func TestManyDeadLettersInParts(t *testing.T) {
 	t.Parallel()

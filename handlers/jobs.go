@@ -3,6 +3,7 @@ package handlers
 import (
 	"context"
 	"errors"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -249,34 +250,25 @@ func (a *api) cancelJob(c *gin.Context) error {
 // sliceSize is the number of documents that one step of a long request changes.
 const sliceSize = 500
 
-// cancelJobs cancels all jobs whose keys begin with a prefix, a slice at a time.
+// cancelJobs cancels all jobs whose keys begin with a prefix, a slice at a time. With a limit it ends after that many,
+// and answers with the cursor to go on with if others may follow.
 func (a *api) cancelJobs(c *gin.Context) error {
-	query, err := readQuery(c.Request, "prefix")
-	if err != nil {
-		return err
-	}
-	if err := refuseConditions(c.Request); err != nil {
-		return err
-	}
-	if query.Get("prefix") == "" {
-		return &parameterError{"prefix", "is required and must not be empty: it selects the jobs to cancel"}
-	}
-	prefix, err := keyParameter(query, "prefix")
+	filter, left, err := jobsToCancel(c)
 	if err != nil {
 		return err
 	}
 	var answer cancelledJobs
-	// Also redriven occurrences whose job is gone.
-	filter := store.JobFilter{Tenant: who(c).tenant, Prefix: prefix, Limit: sliceSize, Standalone: true}
 	asked := arrival(c.Request)
 	for over := asked.Add(store.Within); ; over = time.Now().Add(store.Within) {
 		if err := a.readmit(c.Request.Context()); err != nil {
 			return err
 		}
+		filter.Limit = min(sliceSize, left)
 		ctx, cancel, newer := a.between(c.Request.Context(), asked, over)
 		names, sum, err := a.cancelSlice(ctx, newer, filter)
-		if err == nil && len(names) < sliceSize {
-			a.unwatchAll(ctx, newer, filter.Tenant, prefix)
+		last := len(names) < filter.Limit
+		if err == nil && last {
+			a.unwatchAll(ctx, newer, filter.Tenant, filter.Prefix)
 		}
 		cancel()
 		if err != nil {
@@ -284,17 +276,49 @@ func (a *api) cancelJobs(c *gin.Context) error {
 		}
 		answer.add(sum)
 		auditOf(c).Changed = answer.Jobs
-		if len(names) < sliceSize {
-			return writeJSON(c, http.StatusOK, answer)
+		if left -= len(names); !last && left > 0 {
+			filter.After = names[len(names)-1].Key
+			continue
 		}
-		filter.After = names[len(names)-1].Key
+		if !last {
+			answer.NextCursor = keyCursor(names[len(names)-1].Key)
+		}
+		return writeJSON(c, http.StatusOK, answer)
 	}
+}
+
+// jobsToCancel reads the selection of a request that cancels many jobs, and the largest number to cancel.
+func jobsToCancel(c *gin.Context) (filter store.JobFilter, most int, err error) {
+	query, err := readQuery(c.Request, "prefix", "limit", "cursor")
+	if err != nil {
+		return filter, 0, err
+	}
+	if err := refuseConditions(c.Request); err != nil {
+		return filter, 0, err
+	}
+	if query.Get("prefix") == "" {
+		return filter, 0, &parameterError{"prefix", "is required and must not be empty: it selects the jobs to cancel"}
+	}
+	if query.Has("cursor") && !query.Has("limit") {
+		return filter, 0, &parameterError{"cursor", "needs a limit: without one, all are cancelled in one request"}
+	}
+	// Also redriven occurrences whose job is gone.
+	filter = store.JobFilter{Tenant: who(c).tenant, Standalone: true}
+	if filter.Prefix, err = keyParameter(query, "prefix"); err != nil {
+		return filter, 0, err
+	}
+	if filter.After, err = keyCursorParameter(query); err != nil || !query.Has("limit") {
+		return filter, math.MaxInt, err
+	}
+	most, err = limitParameter(query)
+	return filter, most, err
 }
 
 // cancelledJobs sums up cancelled jobs and their occurrences.
 type cancelledJobs struct {
 	Jobs int `json:"jobs"`
 	cancelled
+	NextCursor string `json:"nextCursor,omitzero"`
 }
 
 func (c *cancelledJobs) add(more cancelledJobs) {

@@ -71,11 +71,17 @@ func (p ClaimParams) Range(q Quota) (after, until time.Time) {
 type Claimed struct {
 	job.Occurrence
 	job.Target
+	// Hint is to be passed on to the settlement.
+	Hint Hint
 	// Reclaimed reports that an earlier claim of the occurrence was never settled.
 	Reclaimed bool
 	// Fault is set if the stored target of the occurrence can't be read. Such an occurrence can't be fired.
 	Fault error
 }
+
+// Hint is where a store keeps a claimed occurrence. It has a meaning for that store alone, which finds the occurrence
+// faster by it. A settlement may lack it, and a wrong one changes no outcome. Zero is none.
+type Hint uint64
 
 // ClaimJobsParams select the jobs to claim for expansion.
 type ClaimJobsParams struct {
@@ -146,6 +152,7 @@ const (
 type Settlement struct {
 	ID      job.ID
 	Token   string
+	Hint    Hint // that of the claim, or none
 	Outcome Outcome
 	// DueAt is the new due time of a retried or released occurrence.
 	DueAt time.Time

@@ -90,12 +90,12 @@ func TestMove(t *testing.T) {
 	dir := t.TempDir()
 	file, to := filepath.Join(dir, "export"), "sqlite:"+filepath.Join(dir, "to.db")
 	_, stderr := carillon(t, 0, "export", "--store="+from, "--output="+file)
-	expectContains(t, "the export", stderr, "exported in ", ": 1 tenants, 3 jobs, 3 occurrences and 0 dead letters")
+	expectContains(t, "the export", stderr, "exported in ", ": 1 tenant, 3 jobs, 3 occurrences and 0 dead letters")
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the file has mode %v, %v; others must not read what may have secrets", info.Mode(), err)
 	}
 	_, stderr = carillon(t, 0, "import", "--store="+to, "--input="+file)
-	expectContains(t, "the import", stderr, "imported in ", ": 1 tenants, 3 jobs, 3 occurrences and 0 dead letters")
+	expectContains(t, "the import", stderr, "imported in ", ": 1 tenant, 3 jobs, 3 occurrences and 0 dead letters")
 	if strings.Contains(stderr, "already") {
 		t.Errorf("a first import finds records: %s", stderr)
 	}
@@ -119,7 +119,7 @@ func TestMoveOfTenants(t *testing.T) {
 	expectContains(t, "the export of others", stderr, ": 0 tenants, 0 jobs", "Are --store and --only-tenant right?")
 	expectContains(t, "the export of others", stdout, `"tenants":["acme","globex"]`)
 	_, stderr = carillon(t, 0, "export", "--store="+from, "--only-tenant=default", "--output="+file)
-	expectContains(t, "the export", stderr, ": 1 tenants, 2 jobs, 2 occurrences and 0 dead letters")
+	expectContains(t, "the export", stderr, ": 1 tenant, 2 jobs, 2 occurrences and 0 dead letters")
 	_, stderr = carillon(t, 2, "export", "--store="+from, "--output="+file, "--resume")
 	expectContains(t, "the export of all", stderr, "it is an export with --only-tenant=default: resume it with that")
 }
@@ -182,7 +182,7 @@ func TestMoveWhileClaiming(t *testing.T) {
 	expectContains(t, "the store that nothing was imported into", stdout, `{"end":{"tenants":0,"jobs":0,`)
 	carillon(t, 0, "export", "--store="+from, "--output="+again, "--while-claiming")
 	_, stderr := carillon(t, 0, "import", "--store="+to, "--input="+again, "--while-claiming")
-	expectContains(t, "the import", stderr, "1 jobs, 1 occurrences")
+	expectContains(t, "the import", stderr, "1 job, 1 occurrence")
 }
 
 // Replicas that are started in the middle end an export, and an import, with an error.

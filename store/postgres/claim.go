@@ -135,10 +135,12 @@ func (s *Store) claim(ctx context.Context, p store.ClaimParams, t *part, token s
 			var callbackType *string
 			var callbackData, options []byte
 			var place int
+			var at pgtype.TID
 			var err error
-			if c.Occurrence, err = r.scan(rows, &callbackType, &callbackData, &options, &place, &locked); err != nil {
+			if c.Occurrence, err = r.scan(rows, &callbackType, &callbackData, &options, &place, &locked, &at); err != nil {
 				return err
 			}
+			c.Hint = hintOf(at)
 			if callbackType != nil {
 				c.Target, c.Fault = targets.read(callbackType, callbackData, options)
 				if c.Revision == "" {

@@ -197,7 +197,7 @@ func mustClaim(t testing.TB, s store.Store, now time.Time, limit int) store.Clai
 func acks(claimed []store.Claimed) []store.Settlement {
 	settlements := make([]store.Settlement, len(claimed))
 	for i, c := range claimed {
-		settlements[i] = store.Settlement{ID: c.ID, Token: c.Token, Outcome: store.Ack, Name: c.Name, Revision: c.Revision}
+		settlements[i] = store.Settlement{ID: c.ID, Token: c.Token, Hint: c.Hint, Outcome: store.Ack, Name: c.Name, Revision: c.Revision}
 	}
 	return settlements
 }

@@ -38,6 +38,8 @@ func quotasOf(q string) quotas {
 		// while they are locked. An occurrence that was written after the statement began, and is still due, is locked
 		// in its new version, but not visible at that position: it is left to the next claim.
 		//
+		// The subquery for the job can't be made a join of another kind, see prepareSQL.
+		//
 		// Of consecutive occurrences of a job, only the first has the target, which may be large. The stamped rows are
 		// returned at once rather than gathered: as part of a larger query they would be copied twice more.
 		claim: `WITH due AS MATERIALIZED (
@@ -45,14 +47,14 @@ func quotasOf(q string) quotas {
 			)
 			UPDATE carillon.occurrences o SET token = $5, scheduled_at = $6, due_at = $7, attempt = o.attempt + 1
 			FROM (SELECT *, lag(revision) OVER () IS NOT DISTINCT FROM revision AS follows FROM due) d
-				LEFT JOIN carillon.jobs j ON j.revision = ANY (ARRAY[d.revision])
+				LEFT JOIN LATERAL (SELECT * FROM carillon.jobs j WHERE j.revision = d.revision OFFSET 0) j ON true
 			WHERE o.ctid = d.ctid AND j.paused_at IS NULL
 			RETURNING coalesce(j.tenant, o.tenant), coalesce(j.key, o.key), o.lane, o.revision, o.id, o.position,
 				o.step, o.subscriber, o.timestamp, d.due_at, d.scheduled_at, NULL, o.attempt, o.last_error, o.failed_at,
 				CASE WHEN j.revision IS NULL THEN o.callback_type WHEN NOT d.follows THEN j.callback_type END,
 				CASE WHEN j.revision IS NULL THEN o.callback_data WHEN NOT d.follows THEN j.callback_data END,
 				CASE WHEN j.revision IS NULL THEN o.options WHEN NOT d.follows THEN j.options END,
-				d.place, (SELECT count(*) FROM due)`,
+				d.place, (SELECT count(*) FROM due), o.ctid`,
 		// Returns for each quota the time at which the lane's next occurrence that is not due yet becomes due. It
 		// includes the occurrences that this claim has made due at its lease's end.
 		next: `SELECT (SELECT o.due_at FROM carillon.occurrences o WHERE o.lane = q.lane AND o.due_at > $5

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"bytes"
+	"math"
 	"strings"
 	"time"
 
@@ -112,6 +113,16 @@ func (r *occurrenceRow) scan(row pgx.Row, more ...any) (job.Occurrence, error) {
 		o.Part = &job.Part{Step: int(*r.step), Subscriber: orEmpty(r.subscriber)}
 	}
 	return o, err
+}
+
+// hintOf returns the hint for a row's physical position. It is never zero, since positions in a page begin at one.
+func hintOf(at pgtype.TID) store.Hint {
+	return store.Hint(at.BlockNumber)<<16 | store.Hint(at.OffsetNumber)
+}
+
+// positionOf is the inverse of [hintOf].
+func positionOf(h store.Hint) pgtype.TID {
+	return pgtype.TID{BlockNumber: uint32(h >> 16 & math.MaxUint32), OffsetNumber: uint16(h & math.MaxUint16), Valid: true}
 }
 
 // own is the revision under which standalone occurrences and dead letters are stored. No job has it, since its time is

@@ -14,7 +14,7 @@ import (
 )
 
 // Settle implements [store.Queue]: all settlements are one transaction, unless the dead letters are large, since the
-// server accepts at most 1 GB at once.
+// server accepts at most 1 GB at once, or some claimed rows have moved.
 func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) error {
 	for len(settlements) > 0 {
 		part := upTo(settlements, func(t store.Settlement) int {
@@ -24,7 +24,11 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) erro
 			return len(t.Target.Callback.Data)
 		})
 		settlements = settlements[len(part):]
-		for len(part) > 0 {
+		done, err := s.ackPlaced(ctx, part)
+		if err != nil {
+			return err
+		}
+		for !done && len(part) > 0 {
 			found, err := s.settle(ctx, part)
 			if err != nil {
 				return err
@@ -38,6 +42,30 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) erro
 		}
 	}
 	return nil
+}
+
+// ackPlaced deletes delivered occurrences where their claims have left them, which takes no look-up in an index. It
+// reports whether that was all: a row has another place if it was written since, such as carried over, or if the table
+// was rewritten. If there are other outcomes, or unknown places, it does nothing.
+func (s *Store) ackPlaced(ctx context.Context, settlements []store.Settlement) (all bool, err error) {
+	for i := range settlements {
+		if t := &settlements[i]; t.Outcome != store.Ack || t.Hint == 0 {
+			return false, nil
+		}
+	}
+	ordered := inOrder(settlements)
+	at, ids := make([]pgtype.TID, len(ordered)), make([]pgtype.UUID, len(ordered))
+	tokens := make([]string, len(ordered))
+	for i, t := range ordered {
+		at[i], ids[i], tokens[i] = positionOf(t.Hint), uuid(t.ID), t.Token
+	}
+	deleted := 0
+	err = s.transact(ctx, func(t *transaction) {
+		t.affected(&deleted, `DELETE FROM carillon.occurrences o
+			USING unnest($1::tid[], $2::uuid[], $3::text[]) AS s (place, id, token)
+			WHERE o.ctid = s.place AND o.id = s.id AND o.token = s.token`, at, ids, tokens)
+	})
+	return deleted == len(settlements), err
 }
 
 // carriedOver returns the settlements whose occurrences their claims still hold, but which have been carried over to
@@ -87,13 +115,7 @@ const heldSQL = `o.revision = ANY (ARRAY[s.revision]) AND o.id = s.id AND o.toke
 
 // settle runs one statement for each outcome. It returns the number of occurrences found.
 func (s *Store) settle(ctx context.Context, settlements []store.Settlement) (found int, err error) {
-	ordered := make([]*store.Settlement, len(settlements)) // pointers, since settlements are large
-	for i := range settlements {
-		ordered[i] = &settlements[i]
-	}
-	slices.SortStableFunc(ordered, func(a, b *store.Settlement) int {
-		return compareKept(a.Revision, b.Revision, a.ID, b.ID)
-	})
+	ordered := inOrder(settlements)
 	var acks, misses, buries, again settlementColumns
 	for _, t := range ordered {
 		switch t.Outcome {
@@ -170,6 +192,18 @@ func (s *Store) settle(ctx context.Context, settlements []store.Settlement) (fou
 		}
 	})
 	return found, err
+}
+
+// inOrder returns settlements in the order of row locks.
+func inOrder(settlements []store.Settlement) []*store.Settlement {
+	ordered := make([]*store.Settlement, len(settlements)) // pointers, since settlements are large
+	for i := range settlements {
+		ordered[i] = &settlements[i]
+	}
+	slices.SortStableFunc(ordered, func(a, b *store.Settlement) int {
+		return compareKept(a.Revision, b.Revision, a.ID, b.ID)
+	})
+	return ordered
 }
 
 // lockJobs locks the jobs that settlements will write, before any occurrence: those that would expire too soon, and

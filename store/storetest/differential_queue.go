@@ -133,7 +133,7 @@ func (d *differential) settle() {
 		t.Error = oneOf(d, "error", "", "it failed")
 		t.KeepUntil = d.now.Add(oneOf(d, "keep", time.Second, 24*time.Hour))
 		theirs := t
-		theirs.Token = c.store.Token
+		theirs.Token, theirs.Hint = c.store.Token, c.store.Hint
 		if again := t.Outcome == store.Retry || t.Outcome == store.Release; again && pending[t.ID].Token != t.Token {
 			d.vagueExpiry[t.Name] = true
 		}

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -15,6 +16,7 @@ var settleTests = []namedTest{
 	{"settling twice is settling once", testSettleTwice},
 	{"settling twice in one call", testSettleTwiceAtOnce},
 	{"a stale claim settles nothing", testFencing},
+	{"a wrong hint changes no outcome", testHints},
 	{"settle a mixed batch", testSettleMixed},
 	{"retry and release keep the job", testSettleKeeps},
 }
@@ -26,6 +28,29 @@ func testAck(f *fixture) {
 	f.settle(settlement(f.claimOne(epoch.Add(time.Hour)), store.Ack))
 	expect(f, "live", f.job(name("k")).Live(), false)
 	expect(f, "dead letters", len(f.deadLetters(store.DeadLetterFilter{})), 0)
+}
+
+func testHints(f *fixture) {
+	f.put(newPut(name("k"), epoch, 0, time.Millisecond, time.Second))
+	claims := f.claim(epoch.Add(time.Second), 10)
+	first, second, third := settlement(claims[0], store.Ack), settlement(claims[1], store.Ack), settlement(claims[2], store.Ack)
+	other := third.Hint
+	third.Token = "another claim's"
+	f.settle(third)
+	expect(f, "pending after the ack of another claim", len(f.pending(name("k"))), 3)
+	first.Hint = other
+	f.settle(first)
+	var left []job.ID
+	for _, o := range f.pending(name("k")) {
+		left = append(left, o.ID)
+	}
+	slices.SortFunc(left, job.ID.Compare)
+	want := []job.ID{second.ID, third.ID}
+	slices.SortFunc(want, job.ID.Compare)
+	expect(f, "pending after an ack with another's hint", fmt.Sprint(left), fmt.Sprint(want))
+	second.Hint = first.Hint + 1<<40 // beyond the end of what is stored
+	f.settle(second)
+	expect(f, "pending after an ack with a hint at nothing", len(f.pending(name("k"))), 1)
 }
 
 func testRetry(f *fixture) {

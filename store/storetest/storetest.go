@@ -256,7 +256,7 @@ func (f *fixture) settle(settlements ...store.Settlement) {
 func settlement(c store.Claimed, outcome store.Outcome) store.Settlement {
 	at := epoch.Add(time.Hour)
 	return store.Settlement{
-		ID: c.ID, Token: c.Token, Outcome: outcome, DueAt: at, At: at, Error: "it failed", Target: c.Target,
+		ID: c.ID, Token: c.Token, Hint: c.Hint, Outcome: outcome, DueAt: at, At: at, Error: "it failed", Target: c.Target,
 		Name: c.Name, Priority: c.Priority, Revision: c.Revision, KeepUntil: at,
 	}
 }

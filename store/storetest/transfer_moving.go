@@ -80,7 +80,7 @@ func (f *fixture) fireAll(now time.Time) (all []store.Claimed) {
 		for i := range claim.Occurrences {
 			c := &claim.Occurrences[i]
 			acks = append(acks, settlement(*c, store.Ack))
-			c.Token = ""
+			c.Token, c.Hint = "", 0
 		}
 		f.settle(acks...)
 		all, more = append(all, claim.Occurrences...), claim.More()

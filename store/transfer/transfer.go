@@ -70,12 +70,20 @@ func (c *Counts) add(r store.Document) {
 func (c Counts) Total() int { return c.Tenants + c.Jobs + c.Occurrences + c.DeadLetters + c.CheckIns }
 
 func (c Counts) String() string {
-	text := fmt.Sprintf("%d tenants, %d jobs, %d occurrences and %d dead letters",
-		c.Tenants, c.Jobs, c.Occurrences, c.DeadLetters)
+	text := fmt.Sprintf("%s, %s, %s and %s", counted(c.Tenants, "tenant"), counted(c.Jobs, "job"),
+		counted(c.Occurrences, "occurrence"), counted(c.DeadLetters, "dead letter"))
 	if c.CheckIns > 0 {
-		text += fmt.Sprintf(" and %d check-ins", c.CheckIns)
+		text += " and " + counted(c.CheckIns, "check-in")
 	}
 	return text
+}
+
+// counted puts a number before a noun.
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // ExportOptions are the options of [Export].

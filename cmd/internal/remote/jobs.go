@@ -266,12 +266,14 @@ func listJobs() parts {
 }
 
 func cancelJobs() parts {
-	var prefix, version string
+	var prefix, version, cursor string
 	var yes bool
 	return parts{
 		declare: func(f *flag.FlagSet) {
 			f.StringVar(&version, "if-version", "", "`VERSION`: Only cancel the job if this is its version.")
 			f.StringVar(&prefix, "prefix", "", "`PREFIX`: Cancel all jobs whose key begins with this.")
+			f.StringVar(&cursor, "cursor", "",
+				"`CURSOR`: With --prefix: only jobs behind the place that an interrupted command has printed.")
 			f.BoolVar(&yes, "yes", false, "Do not ask before cancelling by prefix.")
 		},
 		run: func(ctx context.Context, s *session, arguments []string) error {
@@ -282,8 +284,10 @@ func cancelJobs() parts {
 				if err := s.sure(yes, "Cancel all jobs whose keys begin with "+prefix+"?"); err != nil {
 					return err
 				}
-				r := request{method: http.MethodDelete, path: path("jobs"), query: url.Values{"prefix": {prefix}}}
-				return s.show(ctx, r)
+				return s.cancelPages(ctx, prefix, cursor)
+			}
+			if cursor != "" {
+				return cli.Usagef("--cursor needs --prefix")
 			}
 			key, err := one(arguments, "one job by its key, or give --prefix")
 			if err != nil {
@@ -295,6 +299,42 @@ func cancelJobs() parts {
 			}
 			return s.show(ctx, r)
 		},
+	}
+}
+
+// cancelPages cancels the jobs of a prefix, a page at a time. If it fails or is interrupted on the way, the error has the
+// place at which to go on.
+func (s *session) cancelPages(ctx context.Context, prefix, cursor string) error {
+	const pageSize = "500"
+	r := request{method: http.MethodDelete, path: path("jobs"), query: url.Values{"prefix": {prefix}, "limit": {pageSize}}}
+	bar := s.progress("Cancelling")
+	defer bar.end()
+	for jobs, occurrences, inFlight := 0, 0, 0; ; {
+		if cursor != "" {
+			r.query.Set("cursor", cursor)
+		}
+		a, err := s.do(ctx, r)
+		if err != nil && jobs > 0 {
+			bar.end()
+			return fmt.Errorf("%d jobs are cancelled; the same command with --cursor=%s goes on with the rest: %w",
+				jobs, cursor, err)
+		}
+		if err != nil {
+			return err
+		}
+		page, err := read[struct {
+			Jobs, Cancelled, InFlight int
+			NextCursor                string
+		}](a.body)
+		if err != nil {
+			return err
+		}
+		jobs, occurrences, inFlight = jobs+page.Jobs, occurrences+page.Cancelled, inFlight+page.InFlight
+		if cursor = page.NextCursor; cursor == "" {
+			bar.end()
+			return s.one(shown{document: document{"jobs": jobs, "cancelled": occurrences, "inFlight": inFlight}})
+		}
+		bar.note(jobs, 0)
 	}
 }
 

@@ -1,6 +1,7 @@
 package remote_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -299,6 +300,42 @@ func TestDeadLetters(t *testing.T) {
 	w.want("dead-letter redrive "+items[0].ID+" "+items[1].ID, 0, "redriven\t2")
 	w.want("dead-letter redrive "+items[0].ID, 1, "404")
 	w.want("dead-letter delete --yes --key="+items[2].Key, 0, "deleted\t1")
+}
+
+// TestCancelByPages: very many jobs are cancelled a page at a time. What was interrupted tells where to go on, and goes on
+// there.
+func TestCancelByPages(t *testing.T) {
+	w := newWorld(t)
+	var lines strings.Builder
+	for i := range 703 {
+		fmt.Fprintf(&lines, `{"key":"p/%04d","schedules":["2999-01-01T00:00:00Z"],"callback":{"type":"http","data":{"url":"http://127.0.0.1/"}}}`+"\n", i)
+	}
+	response, err := http.Post(w.url+"/v1/jobs/batch", "application/x-ndjson", strings.NewReader(lines.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := io.ReadAll(response.Body)
+	_ = response.Body.Close()
+	if n := bytes.Count(answer, []byte(`"status":201`)); err != nil || n != 703 {
+		t.Fatalf("%d are created, %v: %.300s", n, err, answer)
+	}
+	requests := 0
+	w.before = func(rw http.ResponseWriter, r *http.Request) bool {
+		if requests++; requests != 2 {
+			return false
+		}
+		rw.Header().Set("Content-Type", "application/problem+json")
+		rw.WriteHeader(http.StatusForbidden)
+		fmt.Fprint(rw, `{"title":"Forbidden","status":403,"detail":"the key was revoked"}`)
+		return true
+	}
+	r := w.run("job cancel --prefix=p/ --yes")
+	told := regexp.MustCompile(`500 jobs are cancelled; the same command with (--cursor=\S+) goes on with the rest: 403`).FindStringSubmatch(r.stderr)
+	if r.code != 1 || told == nil {
+		t.Fatalf("exit code %d: %s", r.code, r.stderr)
+	}
+	w.want("job cancel --prefix=p/ --yes "+told[1], 0, "jobs\t203")
+	w.want("job cancel x --cursor=y", 2, "--cursor needs --prefix")
 }
 
 // TestDeadLettersByPages: very many are redriven or deleted a page at a time. What was interrupted tells where to go on,

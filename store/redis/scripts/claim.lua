@@ -21,7 +21,7 @@
 local now, ends, token, spare = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[5])
 local claimed, claimedLines, before, aside = {}, {}, {}, {}
 local moved, stamps, fired, seen, dues, left = {}, {}, {}, {}, {}, {}
-local adopted = 0
+local n, m, adopted = 0, 0, 0 -- the lengths of claimed and moved: Lua searches for that of a table
 local fresh = '1 ' .. now .. ' ' .. token
 
 -- Returns the reason why an occurrence must not fire now, or nil. If the reason is a pause, returns its start too.
@@ -40,8 +40,7 @@ local function obstacle(revision, line, state)
 end
 
 local function delay(id)
-  moved[#moved + 1] = ends
-  moved[#moved + 1] = id
+  moved[m + 1], moved[m + 2], m = ends, id, m + 2
 end
 
 -- Reads up to count due occurrences of a lane, after the first few, and sets aside those that must not fire now. Claims
@@ -65,20 +64,17 @@ local function look(lane, after, bound, first, count, claims)
     if why == 'orphan' and revision and adopt(id, line, jobStates[i] and read_state(jobStates[i])) then
       adopted = adopted + 1
     elseif why then
-      local n, _, held = read_attempts(state)
-      if held ~= '' then write_attempts(id, n, '0', '') end
+      local count, _, held = read_attempts(state)
+      if held ~= '' then write_attempts(id, count, '0', '') end
       aside[#aside + 1] = {id, line or '', why, since or '0', lane}
       delay(id)
     elseif claims then
-      local place = #claimed + 1
-      claimed[place], claimedLines[place] = id, line
-      stamps[#stamps + 1] = id
+      n = n + 1
+      claimed[n], claimedLines[n], stamps[2 * n - 1], stamps[2 * n] = id, line, id, fresh
       if state or failures[i] then
-        local n, scheduled = read_attempts(state)
-        stamps[#stamps + 1] = (n + 1) .. ' ' .. now .. ' ' .. token
-        before[#before + 1] = {place, n + 1, scheduled ~= '0' and 1 or 0, failures[i] or ''}
-      else
-        stamps[#stamps + 1] = fresh
+        local count, scheduled = read_attempts(state)
+        stamps[2 * n] = (count + 1) .. ' ' .. now .. ' ' .. token
+        before[#before + 1] = {n, count + 1, scheduled ~= '0' and 1 or 0, failures[i] or ''}
       end
       delay(id)
       local target = revision == '' and id or jobNames[i]
@@ -93,28 +89,28 @@ end
 
 -- Claims by the quota that begins at an index of ARGV.
 local function claim(at)
-  local lane, after, claimedBefore, asideBefore, adoptedBefore = ARGV[at], ARGV[at + 1], #claimed, #aside, adopted
-  moved = {}
+  local lane, after, claimedBefore, asideBefore, adoptedBefore = ARGV[at], ARGV[at + 1], n, #aside, adopted
+  moved, m = {}, 0
   local found = look(lane, after, ARGV[at + 2], 0, ARGV[at + 3], true)
   spare = spare - found
   if #aside > asideBefore and spare > 0 then spare = spare - look(lane, after, ARGV[at + 4], found, spare, false) end
-  if #moved > 0 then
-    if ARGV[6] == '1' and #claimed > claimedBefore then
+  if m > 0 then
+    if ARGV[6] == '1' and n > claimedBefore then
       local times = redis.call('ZMSCORE', pending .. lane, unpack(claimed, claimedBefore + 1))
       for _, due in ipairs(times) do dues[#dues + 1] = due end
     end
     redis.call('ZADD', pending .. lane, unpack(moved))
   end
   local nextDue = redis.call('ZRANGEBYSCORE', pending .. lane, ARGV[4], '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  if #moved > 0 and after == '-inf' and found < tonumber(ARGV[at + 3]) and '(' .. ARGV[at + 2] == ARGV[4] then
+  if m > 0 and after == '-inf' and found < tonumber(ARGV[at + 3]) and '(' .. ARGV[at + 2] == ARGV[4] then
     redis.call('ZADD', heads, nextDue[2], lane) -- nothing is due any more
   else
     note_head(lane)
   end
-  left[#left + 1] = {#claimed - claimedBefore, #aside - asideBefore + adopted - adoptedBefore, nextDue[2] or ''}
+  left[#left + 1] = {n - claimedBefore, #aside - asideBefore + adopted - adoptedBefore, nextDue[2] or ''}
 end
 
 for at = 7, #ARGV, 5 do claim(at) end
-if #claimed == 0 then return {{}, {}, {}, {}, aside, {}, left} end
+if n == 0 then return {{}, {}, {}, {}, aside, {}, left} end
 redis.call('HSET', attempts, unpack(stamps))
 return {claimed, claimedLines, dues, before, aside, redis.call('HMGET', targets, unpack(fired)), left}

@@ -251,9 +251,9 @@ local function move(lists)
   end
 end
 
--- Removes occurrences from a lane. Returns how many were there.
-local function remove(lane, ids)
-  local removed = redis.call('ZREM', pending .. lane, unpack(ids))
+-- Removes occurrences from a lane: those from an index of a list on, or all. Returns how many were there.
+local function remove(lane, ids, first)
+  local removed = redis.call('ZREM', pending .. lane, unpack(ids, first))
   note_head(lane)
   return removed
 end
