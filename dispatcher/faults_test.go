@@ -56,7 +56,7 @@ func TestStoreOutage(t *testing.T) {
 			d, _ := b.replica(nil)
 			b.submit("k", nil, time.Second)
 			b.submit("later", nil, 10*time.Second)
-			time.Sleep(10*time.Minute + offset)
+			time.Sleep(3*time.Minute + offset)
 			if err := d.Ready(); err == nil || !strings.Contains(err.Error(), "claim loop") {
 				b.Errorf("ready answers %v while the store is down", err)
 			}

@@ -3,6 +3,7 @@ package dispatcher_test
 import (
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -89,11 +90,16 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// An outage of the sender's own connection spends no attempts and buries nothing, however long it lasts.
+// An outage of the sender's own connection spends no attempts and buries nothing, however long it lasts: more than a day in
+// a long test.
 func TestOutageBuriesNothing(t *testing.T) {
 	t.Parallel()
+	lasts := 4 * time.Hour
+	if os.Getenv("CARILLON_TEST_LONG") != "" {
+		lasts = 25 * time.Hour
+	}
 	bubble(t, func(b *bench) {
-		back := time.Now().Add(25 * time.Hour)
+		back := time.Now().Add(lasts)
 		b.receiver.answer = func(context.Context, callbacks.Delivery) error {
 			if time.Now().Before(back) {
 				return callbacks.Unavailable(errors.New("no connection"), 10*time.Minute)
@@ -102,7 +108,7 @@ func TestOutageBuriesNothing(t *testing.T) {
 		}
 		b.replica(func(c *dispatcher.Config) { c.Tick, c.Lease = 10*time.Minute, 10*time.Minute }) // a day of seconds would be many queries
 		b.submit("k", func(j *job.Job) { j.Options.Retry.MaxAttempts = 1 }, 0)
-		time.Sleep(26 * time.Hour)
+		time.Sleep(lasts + time.Hour)
 		sent := b.receiver.all()
 		if last := sent[len(sent)-1]; last.Attempt != 1 || last.SentAt.Sub(back) > 15*time.Minute {
 			b.Errorf("delivered as attempt %d, %s after the connection was back", last.Attempt, last.SentAt.Sub(back))
@@ -267,15 +273,15 @@ func TestOutageEnds(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(b *bench) {
 		b.receiver.answer = func(context.Context, callbacks.Delivery) error {
-			if at := time.Since(b.start); at < time.Hour || at == 2*time.Hour {
+			if at := time.Since(b.start); at < time.Hour || at == 65*time.Minute {
 				return callbacks.Unavailable(errors.New("no connection"), time.Second)
 			}
 			return nil
 		}
 		b.submit("k", nil, 0)
-		b.submit("l", nil, 2*time.Hour)
+		b.submit("l", nil, 65*time.Minute)
 		b.replica(nil)
-		time.Sleep(3 * time.Hour)
+		time.Sleep(66 * time.Minute)
 		sent := b.receiver.all()
 		first, last := sent[len(sent)-2], sent[len(sent)-1]
 		if pause := last.SentAt.Sub(first.SentAt); last.Name.Key != "l" || pause < time.Second || pause > 1500*time.Millisecond {

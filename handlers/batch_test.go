@@ -77,7 +77,7 @@ func TestBatchOfThousandsWithBadItemsBetween(t *testing.T) {
 	for _, media := range []string{asArray, asLines} {
 		t.Run(media, func(t *testing.T) {
 			a := newAPI(t)
-			const n = 5000
+			const n = 2500 // more than two chunks
 			items, statuses := make([]string, n), make([]int, n)
 			for i := range items {
 				key := fmt.Sprintf("k%04d", i)

@@ -1,6 +1,7 @@
 package handlers_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -326,6 +328,9 @@ type world struct {
 	letters, keys map[corner]string
 	// last is the content after the last request.
 	last map[corner]string
+	// keysRead is the keys of each corner, as of keyRecords.
+	keysRead   map[corner]string
+	keyRecords []store.Record
 }
 
 // template is what each world begins with.
@@ -429,44 +434,83 @@ func (w *world) jobOf(key, text string, offset time.Duration) string {
 	return with(body(key, offset), members...)
 }
 
-// content is what the store has in each corner, and, in no corner, the keys of the callers.
+// content is what the store has in each corner, and, in no corner, the keys of the callers. It is taken after each request,
+// so it is written by hand: an encoder took most of the test's time.
 func (w *world) content() map[corner]string {
 	w.Helper()
-	all := map[corner][]any{{}: nil}
+	all := map[corner]*strings.Builder{{}: {}}
+	for _, c := range corners {
+		all[c] = &strings.Builder{}
+	}
+	add := func(c corner, facts ...string) {
+		if all[c] == nil {
+			all[c] = &strings.Builder{}
+		}
+		for _, fact := range facts {
+			all[c].WriteString(fact)
+			all[c].WriteByte('\n')
+		}
+	}
 	of := func(name job.Name) corner {
 		prefix, _, _ := strings.Cut(name.Key, "/")
 		return corner{name.Tenant, prefix + "/"}
 	}
+	instant := func(t time.Time) string { return strconv.FormatInt(t.UnixMilli(), 10) }
 	documents, _, err := w.store.Export(context.Background(), "", 1000)
 	if err != nil {
 		w.Fatal(err)
 	}
 	for _, d := range documents {
-		if d.Job != nil {
-			all[of(d.Job.Name)] = append(all[of(d.Job.Name)], d.Job.Name, d.Job.Version, d.Job.PausedAt, string(d.Job.Callback.Data))
+		if j := d.Job; j != nil {
+			add(of(j.Name), j.Name.Key, string(j.Version), instant(j.PausedAt), string(j.Callback.Data))
 			continue
 		}
 		o := d.Occurrence
-		all[of(o.Name)] = append(all[of(o.Name)], o.ID, o.DueAt, o.FailedAt, o.LastError, o.Attempt)
+		add(of(o.Name), o.ID.String(), instant(o.DueAt), instant(o.FailedAt), o.LastError, strconv.Itoa(o.Attempt))
 	}
 	for _, collection := range []string{"tenants", "tenant-settings", "tenant-limits", "secrets", "signing-secrets"} {
-		records, err := w.store.Records(context.Background(), store.RecordFilter{Collection: collection, Limit: 1000, Now: start})
-		if err != nil {
-			w.Fatal(err)
-		}
-		for _, r := range records {
+		for _, r := range w.recordsOf(collection) {
 			for _, c := range corners {
 				tenant, secret, _ := strings.Cut(r.Key, "/")
 				if c.tenant == tenant && (secret == "" || strings.Contains(secret, c.marker())) {
-					all[c] = append(all[c], collection, r.Version, string(r.Body))
+					add(c, collection, string(r.Version), string(r.Body))
 				}
 			}
 		}
+	}
+	for c, keys := range w.keysIn() {
+		add(c, keys)
+	}
+	texts := make(map[corner]string, len(all))
+	for c, has := range all {
+		texts[c] = has.String()
+	}
+	return texts
+}
+
+func (w *world) recordsOf(collection string) []store.Record {
+	w.Helper()
+	records, err := w.store.Records(context.Background(), store.RecordFilter{Collection: collection, Limit: 1000, Now: start})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return records
+}
+
+// keysIn is the keys of each corner. They are read anew if their records have changed.
+func (w *world) keysIn() map[corner]string {
+	w.Helper()
+	records := w.recordsOf("keys")
+	if w.keysRead != nil && slices.EqualFunc(records, w.keyRecords, func(a, b store.Record) bool {
+		return a.Key == b.Key && a.Version == b.Version && bytes.Equal(a.Body, b.Body)
+	}) {
+		return w.keysRead
 	}
 	keys, err := w.access.List(context.Background(), "", 1000)
 	if err != nil {
 		w.Fatal(err)
 	}
+	all := map[corner][]access.Key{}
 	for _, k := range keys {
 		k.LastUsed = time.Time{} // which is written when it is written
 		place := corner{}
@@ -477,13 +521,13 @@ func (w *world) content() map[corner]string {
 		}
 		all[place] = append(all[place], k)
 	}
-	texts := make(map[corner]string, len(all))
+	w.keyRecords, w.keysRead = records, make(map[corner]string, len(all))
 	for c, has := range all {
 		text, err := json.Marshal(has)
 		if err != nil {
 			w.Fatal(err)
 		}
-		texts[c] = string(text)
+		w.keysRead[c] = string(text)
 	}
-	return texts
+	return w.keysRead
 }

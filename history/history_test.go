@@ -74,7 +74,7 @@ func TestEveryEntryIsFound(t *testing.T) {
 			now := epoch.Add(time.Hour)
 			var writing []*history.Writer
 			for replica := range 4 {
-				entries := attempts(3000, epoch.Add(time.Duration(replica)*100*time.Millisecond))
+				entries := attempts(1500, epoch.Add(time.Duration(replica)*100*time.Millisecond))
 				entries = append(entries, variety()...)
 				for i := range entries {
 					e := &entries[i]
@@ -96,7 +96,7 @@ func TestEveryEntryIsFound(t *testing.T) {
 					writing = append(writing, w)
 				}
 			}
-			await(t, s, now, len(writing)*3008)
+			await(t, s, now, len(writing)*1508)
 			filters := []history.Filter{
 				{Tenant: "acme"},
 				{Tenant: "other"},
@@ -112,7 +112,7 @@ func TestEveryEntryIsFound(t *testing.T) {
 				{Tenant: "acme", Since: epoch.Add(150 * time.Millisecond), Until: epoch.Add(170 * time.Millisecond)},
 				{Tenant: "a", Since: epoch.Add(time.Minute)},
 			}
-			for i := 0; i < len(all); i += 503 { // among them some at the ends of segments
+			for i := 0; i < len(all); i += 251 { // among them some at the ends of segments
 				filters = append(filters, history.Filter{Tenant: all[i].Name.Tenant, Key: all[i].Name.Key})
 			}
 			for _, f := range filters {

@@ -286,12 +286,19 @@ func (c *cluster) until(what string, condition func() bool) {
 	await(c.T, what, condition)
 }
 
+// await polls until a condition holds. A condition that takes longer to find out, as one that reads a store, is asked less
+// often, so that it keeps nothing busy.
 func await(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !condition(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(patience); ; {
+		asked := time.Now()
+		if condition() {
+			return
+		}
 		if time.Now().After(end) {
 			t.Fatalf("gave up waiting until %s", what)
 		}
+		time.Sleep(min(max(20*time.Millisecond, 20*time.Since(asked)), 500*time.Millisecond))
 	}
 }
 

@@ -48,11 +48,20 @@ func build(program string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, program)
-	if out, err := exec.Command("../../.ci/build", path).CombinedOutput(); err != nil {
+	// The program in bin is linked only if it is not the present one. The tests run a copy, since bin may change meanwhile.
+	built, err := filepath.Abs(filepath.Join("../../bin", program))
+	if err != nil {
+		return "", err
+	}
+	if out, err := exec.Command("../../.ci/build", built).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build: %w\n%s", err, out)
 	}
-	return path, nil
+	content, err := os.ReadFile(built)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, program)
+	return path, os.WriteFile(path, content, 0o755)
 }
 
 func TestMain(m *testing.M) {

@@ -140,8 +140,11 @@ func TestTicksThroughARestart(t *testing.T) {
 // A sequence for many is accepted whole, by one request; each subscriber gets each step once.
 func TestSequence(t *testing.T) {
 	onEachStore(t, func(t *testing.T, c *cluster) {
-		n := 10_000
-		if t.Name() == "TestSequence/mongodb" {
+		n := 1000
+		switch t.Name() {
+		case "TestSequence/sqlite":
+			n = 10_000
+		case "TestSequence/mongodb":
 			n = 100 // the server of these tests reads all occurrences for every one that it claims
 		}
 		c.start(2, append(longLease, "--concurrency=64")...)

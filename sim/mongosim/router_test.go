@@ -3,7 +3,6 @@ package mongosim_test
 import (
 	"context"
 	"errors"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -15,13 +14,6 @@ import (
 	"github.com/carillon-scheduler/carillon/store/mongodb"
 	"github.com/carillon-scheduler/carillon/store/storetest"
 )
-
-// crowded lets other commands come in between two shards that a command reads, and two documents that it changes.
-type crowded struct{ calm }
-
-func (crowded) Command(string, string, string) mongosim.Fate {
-	return mongosim.Fate{Yield: runtime.Gosched}
-}
 
 // everywhere has the commands that a router sends to all shards, by the collection and the fields of the filter, with
 // the reason. docs/stores.md tells the operator of them.
@@ -61,14 +53,18 @@ var everywhere = map[string]string{
 	"find jobs _id version":                               "a page of jobs",
 }
 
-// TestRouter: the store passes its suite on a sharded cluster, whose router refuses to change one document without
-// being told its shard. What names no documents goes to all shards; those commands are known, with the reason.
-func TestRouter(t *testing.T) {
+// TestStore: the store for MongoDB passes its suite on the simulated server, so the server answers as a real one does. This
+// is where the suite runs in CI; in a long test it runs on one server too, see TestOneServer, and on another kind of server.
+//
+// The server is a sharded cluster, whose router refuses to change one document without being told its shard. Other commands
+// come in between two shards that a command reads, and two documents that it changes. What names no documents goes to all
+// shards; those commands are known, with the reason.
+func TestStore(t *testing.T) {
 	var lock sync.Mutex
 	seen := map[mongosim.Route]int{}
 	t.Run("suite", func(t *testing.T) {
 		storetest.Run(t, func(t *testing.T) storetest.Opener {
-			server := mongosim.NewRouter(crowded{})
+			server := mongosim.NewRouter(restless{})
 			dialer := server.Dialer("test")
 			for range 2 { // the second time it changes nothing
 				if err := mongodb.ShardThrough(t.Context(), mongosim.RouterURL, dialer); err != nil {

@@ -44,8 +44,9 @@ func run(m *testing.M) int {
 		panic(err)
 	}
 	defer os.RemoveAll(dir)
+	// The program in bin is linked only if it is not the present one. The tests run a copy, since bin may change meanwhile.
 	program = filepath.Join(dir, "carillon")
-	if out, err := exec.Command("../../.ci/build", program).CombinedOutput(); err != nil {
+	if out, err := exec.Command("sh", "-c", `../../.ci/build ../../bin/carillon && cp ../../bin/carillon "$1"`, "sh", program).CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "%s%v\n", out, err)
 		return 1
 	}
@@ -54,7 +55,7 @@ func run(m *testing.M) int {
 		chromium = "/usr/bin/chromium"
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium), chromedp.UserDataDir(filepath.Join(dir, "profile")),
-		chromedp.Flag("lang", "en-GB"), chromedp.Flag("disable-dev-shm-usage", true))
+		chromedp.WSURLReadTimeout(patience), chromedp.Flag("lang", "en-GB"), chromedp.Flag("disable-dev-shm-usage", true))
 	if os.Geteuid() == 0 {
 		options = append(options, chromedp.NoSandbox) // Chromium has none as root
 	}

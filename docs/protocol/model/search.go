@@ -45,6 +45,7 @@ func walk(s Scenario, without Rule, limit int, show func(before, after *World, c
 	seed := maphash.MakeSeed()
 	start := *s.world()
 	seen := map[uint64]edge{maphash.Comparable(seed, start): {}}
+	var n World // of one move after the other, so that a move allocates none
 	for frontier := []World{start}; len(frontier) > 0; {
 		var next []World
 		for i := range frontier {
@@ -55,7 +56,7 @@ func walk(s Scenario, without Rule, limit int, show func(before, after *World, c
 			from := maphash.Comparable(seed, *w)
 			for call := range s.Calls {
 				for move := range uint8(moves) {
-					n := *w
+					n = *w
 					command, moved := n.move(call, move, without, nil)
 					if !moved {
 						continue
