@@ -132,7 +132,7 @@ func expectNothingPending(t *testing.T, s store.Store) {
 
 // TestBenchStores drains on each store, and checks that it leaves nothing there.
 func TestBenchStores(t *testing.T) {
-	onEachStoreAndWay(t, func(t *testing.T, c *cluster) {
+	inLongOnEachWay(t, func(t *testing.T, c *cluster) {
 		for _, args := range [][]string{{"drain", "--count=200"}, {"submit", "--count=100", "--connections=8"}} {
 			r := runBench(t, append(args, "--store="+c.url)...)
 			for _, f := range r.Figures {
