@@ -30,6 +30,7 @@ type claimLoop struct {
 	firing context.Context // of the callbacks
 	free   int             // slots
 	queue  *fairqueue.Queue
+	turns  turns
 
 	// No claim is made before both of these times.
 	rest    time.Time // after a claim that left nothing due
@@ -138,8 +139,10 @@ func latestOf(times ...time.Time) time.Time { return slices.MaxFunc(times, time.
 
 // takeWakes notes the due times from Wake.
 func (l *claimLoop) takeWakes() {
+	now := l.now()
 	for lane, at := range l.takeWakeAts() {
-		l.queue.Due(lane, at)
+		l.turns.woken(lane, at, now)
+		l.queue.Due(lane, l.turns.at(lane, at, now))
 		if known, ok := l.woken[lane]; l.scanning && (!ok || at.Before(known)) {
 			l.woken[lane] = at
 		}
@@ -189,8 +192,12 @@ func (l *claimLoop) claim(ctx context.Context) {
 	}
 	end := l.now()
 	l.progress.Store(&end)
-	l.queue.Claimed(a, claim, params.Due())
 	l.free -= len(claim.Occurrences)
+	l.turns.used(l.cfg.Concurrency-l.free, l.cfg.Concurrency, end)
+	for i := range claim.Quotas {
+		claim.Quotas[i].Next = l.turns.at(a.Quotas[i].Lane, claim.Quotas[i].Next, end)
+	}
+	l.queue.Claimed(a, claim, params.Due())
 	l.metrics.claimed(claim.Occurrences)
 	l.start(l.firing, start, claim.Occurrences)
 	if next := l.queue.Next(); !claim.More() && (next.IsZero() || next.After(params.Due())) {
@@ -232,14 +239,16 @@ func (l *claimLoop) takePage(ctx context.Context, p scanPage) {
 	if ctx.Err() != nil {
 		return
 	}
+	l.turns.meet(l.beating(), p.end)
+	lanes := l.turns.found(p.lanes, p.start, l.queue.Room)
 	switch {
 	case p.complete:
-		l.queue.Replace(p.lanes)
+		l.queue.Replace(lanes)
 		for lane, at := range l.woken {
-			l.queue.Due(lane, at)
+			l.queue.Due(lane, l.turns.at(lane, at, p.end))
 		}
 	default:
-		for _, d := range p.lanes {
+		for _, d := range lanes {
 			l.queue.Due(d.Lane, d.DueAt)
 		}
 		if p.last {

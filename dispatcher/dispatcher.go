@@ -60,6 +60,7 @@ type Dispatcher struct {
 	// nil if none wait; and the expander's last success, or its start.
 	progress, unsettled, expanded atomic.Pointer[time.Time]
 	beaten                        atomic.Pointer[time.Time] // when the last heartbeat began that the store took
+	others                        atomic.Pointer[[]string]  // the replicas with heartbeats, in the order of their ids
 	stopping                      atomic.Bool
 }
 
@@ -217,6 +218,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 
 	l := claimLoop{
 		Dispatcher: d, firing: firing, free: d.cfg.Concurrency, queue: fairqueue.New(d.cfg.Policy, d.treat),
+		turns:   newTurns(d.replica, d.cfg.Tick),
 		scanner: scanner{store: d.cfg.Store, poll: d.cfg.Tick, early: d.cfg.Early, now: d.now, meet: d.meetTenants},
 		pages:   make(chan scanPage, 1), woken: make(map[job.Lane]time.Time),
 	}

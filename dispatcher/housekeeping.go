@@ -148,8 +148,8 @@ func (d *Dispatcher) sweep(ctx context.Context) {
 	}
 }
 
-// beat records that this replica may be claiming, so that nobody moves the store's documents meanwhile. Only the
-// commands that move them read it; no guarantee depends on it, so its failure stops nothing.
+// beat records that this replica may be claiming, so that nobody moves the store's documents meanwhile, and the
+// replicas take turns. No guarantee depends on it, so its failure stops nothing.
 func (d *Dispatcher) beat(ctx context.Context) {
 	begun := d.now()
 	now := begun.Truncate(time.Millisecond)
@@ -163,9 +163,34 @@ func (d *Dispatcher) beat(ctx context.Context) {
 		if err == nil {
 			d.beaten.Store(&begun)
 			stored()
+			err = d.meetReplicas(ctx, now)
 		}
 		return err
 	})
+}
+
+// meetReplicas reads which replicas have beaten lately, by their own clocks. One whose clock is far off does not claim.
+func (d *Dispatcher) meetReplicas(ctx context.Context, now time.Time) error {
+	all, err := replicas.List(ctx, d.cfg.Store, now)
+	if err != nil {
+		return err
+	}
+	var lately []string
+	for _, r := range all {
+		if now.Sub(r.Seen).Abs() <= beatInterval*3/2 {
+			lately = append(lately, r.ID)
+		}
+	}
+	d.others.Store(&lately)
+	return nil
+}
+
+// beating returns the replicas that had beaten lately when this replica last beat.
+func (d *Dispatcher) beating() []string {
+	if known := d.others.Load(); known != nil {
+		return *known
+	}
+	return nil
 }
 
 // hours returns what is to be told of the last hours. Stored notes that it was stored.

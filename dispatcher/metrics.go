@@ -21,6 +21,7 @@ type metrics struct {
 	missed  prometheus.Counter
 	parked  prometheus.Counter
 	claims  prometheus.Counter
+	empty   prometheus.Counter
 	reclaim prometheus.Counter
 	batches prometheus.Observer
 
@@ -71,6 +72,8 @@ func newMetrics(d *Dispatcher, registerer prometheus.Registerer) (*metrics, erro
 	missed := newCounter("carillon_missed_total",
 		"Occurrences that were dropped by their deadline or by their job's rule for catching up.")
 	claims := newCounter("carillon_claims_total", "Occurrences that were claimed.")
+	empty := newCounter("carillon_empty_claims_total",
+		"Claims that got nothing: another replica was faster, what was due was cancelled, or a turn began.")
 	reclaims := newCounter("carillon_reclaims_total",
 		"Occurrences that were claimed of which an earlier claim was never settled.")
 	batches := prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -82,7 +85,7 @@ func newMetrics(d *Dispatcher, registerer prometheus.Registerer) (*metrics, erro
 		"Occurrences that were given back unsent, because their destination was down, slow or at its limit.")
 	m := &metrics{
 		types: make(map[string]*typeMetrics), tenants: newTenantMetrics(d.cfg.TenantLabels),
-		missed: missed, parked: parked, claims: claims, reclaim: reclaims, batches: batches,
+		missed: missed, parked: parked, claims: claims, empty: empty, reclaim: reclaims, batches: batches,
 	}
 	for _, t := range append(d.cfg.Callbacks.Types(), "") {
 		label := t
@@ -100,7 +103,7 @@ func newMetrics(d *Dispatcher, registerer prometheus.Registerer) (*metrics, erro
 	}
 	var errs []error
 	for _, c := range append([]prometheus.Collector{
-		deviation, duration, deliveries, refused, missed, parked, claims, reclaims, batches,
+		deviation, duration, deliveries, refused, missed, parked, claims, empty, reclaims, batches,
 		m.tenants.deviation, m.tenants.deliveries,
 		newGauge("carillon_destinations_open", "Destinations that this replica tries, or paths of them, "+
 			"with single callbacks only, since they have failed again and again.",
@@ -127,9 +130,13 @@ func newGauge(name, help string, read func() float64) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read)
 }
 
-// claimed counts claimed occurrences.
+// claimed counts the occurrences of a claim.
 func (m *metrics) claimed(occurrences []store.Claimed) {
-	if m == nil || len(occurrences) == 0 {
+	if m == nil {
+		return
+	}
+	if len(occurrences) == 0 {
+		m.empty.Inc()
 		return
 	}
 	reclaims := 0

@@ -84,6 +84,7 @@ type span struct{ from, to time.Time }
 // clusterJob is a job that a client has submitted, once.
 type clusterJob struct {
 	instants     int
+	asked        time.Time
 	acknowledged time.Time // zero: it was not
 	unchanged    bool      // the answer said that nothing was changed
 	// ended is when a cancellation was answered that had found none claimed; zero: there was none.
@@ -117,9 +118,9 @@ func (l *clusterLoad) submit(client int) {
 		for i := range schedules {
 			schedules[i] = time.Now().Add(time.Duration(i+2) * time.Second).UTC().Format(time.RFC3339Nano)
 		}
-		to := l.replicas[n%len(l.replicas)]
+		to, asked := l.replicas[n%len(l.replicas)], time.Now()
 		status, answer := l.ask(to, http.MethodPut, key, map[string]any{"schedules": schedules, "callback": l.webhook()})
-		j := &clusterJob{instants: instants, unchanged: bytes.Contains(answer, []byte("nothing was changed"))}
+		j := &clusterJob{instants: instants, asked: asked, unchanged: bytes.Contains(answer, []byte("nothing was changed"))}
 		if status == http.StatusCreated {
 			j.acknowledged = time.Now()
 			l.accepted.Add(1)
@@ -182,6 +183,16 @@ func (l *clusterLoad) atDeath(at time.Time) bool {
 	})
 }
 
+// failureBefore is the time of the last failure of a master up to a second after a moment; zero if there was none.
+func (l *clusterLoad) failureBefore(at time.Time) (last time.Time) {
+	for _, d := range l.deaths {
+		if d.from.Before(at.Add(time.Second)) {
+			last = d.from
+		}
+	}
+	return last
+}
+
 // latest is how late the latest of the deliveries was that came since a time.
 func (l *clusterLoad) latest(since time.Time) (most time.Duration) {
 	l.receiver.lock.Lock()
@@ -234,6 +245,12 @@ func (l *clusterLoad) judge() {
 	}
 	if lost > 0 {
 		l.Errorf("%d occurrences are lost that were acknowledged while no master died", lost)
+	}
+	for key, j := range l.done {
+		if !j.acknowledged.IsZero() && j.ended.IsZero() && got[key] < j.instants {
+			l.Logf("%s is lost: it was acknowledged after %s, %s after the failure", key,
+				j.acknowledged.Sub(j.asked).Round(time.Millisecond), j.acknowledged.Sub(l.failureBefore(j.acknowledged)).Round(time.Millisecond))
+		}
 	}
 	undone, undoneAtDeath, unasked := 0, 0, 0
 	for key, j := range l.done {

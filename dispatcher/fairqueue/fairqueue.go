@@ -220,6 +220,9 @@ func (q *Queue) Next() time.Time {
 	return time.Time{}
 }
 
+// Room reports whether a tenant may have slots now: it is not paused, nor at its limit.
+func (q *Queue) Room(tenant string) bool { return q.room(tenant) > 0 }
+
 // room returns the number of slots that a tenant may still have.
 func (q *Queue) room(name string) int {
 	switch t := q.tenant(name); {
