@@ -273,8 +273,8 @@ func (k *keyed) replacedBefore(d *Delivery, put *Op) bool {
 
 // unrecorded reports whether a fault may have kept a replica from recording a delivery before the next attempt at it:
 // the end of the replica, a time in which it stood still, or a trouble with the store that lasted until shortly before
-// that attempt. After a shorter one, the replica must have written the outcome. A replica that ends in good order writes
-// all outcomes, if the store is well.
+// that attempt. After a shorter one, the replica must have written the outcome. A replica that ends in good order
+// writes all outcomes, if the store is well.
 func (k *keyed) unrecorded(d, e *Delivery) bool {
 	stopped := slices.ContainsFunc(k.Troubles, func(t Trouble) bool {
 		return t.What == "stop" && t.Replica == d.Replica && t.From.Before(e.Begun) && t.To.After(d.Begun)

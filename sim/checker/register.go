@@ -61,10 +61,10 @@ func (k *keyed) register() {
 
 // overtaken is the time after which a change certainly counts as later than a request that has arrived: replicas know
 // the store's clock to within less.
-const overtaken = 5 * time.Second
+const overtaken = 2 * time.Second
 
 // effective returns the time after which an operation can't take effect any more. A request that was delayed on its
-// replica does not undo what was changed meanwhile, if it finds that change: after a cancellation there is none to find.
+// replica does not undo what was changed meanwhile, if it finds that change: after a cancellation it finds none.
 func (k *keyed) effective(o *Op) time.Time {
 	until := k.latest(o)
 	if o.Arrived.IsZero() || o.Kind != Put && o.Kind != Amend && o.Kind != Cancel {
