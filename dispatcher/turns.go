@@ -15,7 +15,7 @@ import (
 // guarantee depends on: replicas that disagree claim twice, or a little later.
 const (
 	// turnFor is the duration of a turn. In a busy lane, a turn begins with a claim that may find nothing.
-	turnFor = 2 * time.Second
+	turnFor = time.Second
 	// latePatience is the time after which an occurrence is taken from the replica whose turn it is.
 	latePatience = 100 * time.Millisecond
 	// absentFor is the time for which a replica that was late gets no turns. A replica that has died is then no longer
@@ -54,10 +54,17 @@ func beginOf(turn int64) time.Time   { return time.UnixMilli(turn * turnFor.Mill
 func later(a, b time.Time) time.Time { return latestOf(a.Round(0), b.Round(0)) }
 
 // ownerOf returns the replica to which a turn belongs, by rendezvous hashing: if one replica comes or goes, only its
-// own turns change.
+// own turns change, and few others. Nobody has more than two turns in a row, so that each soon learns what one is like.
 func ownerOf(turn int64, replicas []string) (owner string) {
+	var before string
+	if turn%2 == 1 && len(replicas) > 1 {
+		before = ownerOf(turn-1, replicas)
+	}
 	var highest uint64
 	for _, r := range replicas {
+		if r == before {
+			continue
+		}
 		h := fnv.New64a()
 		_, _ = h.Write(strconv.AppendInt([]byte(r), turn, 10))
 		x := h.Sum64() // and mixed as in splitmix64, since FNV mixes its last bytes little

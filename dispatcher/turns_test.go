@@ -248,3 +248,31 @@ func TestTurnsAndSubmissions(t *testing.T) {
 		}
 	})
 }
+
+// Slow callbacks use the slots of all replicas, not only of the one that has the turn.
+func TestTurnsAndSlowCallbacks(t *testing.T) {
+	bubble(t, func(b *bench) {
+		team := b.team(4, nil)
+		for _, m := range team {
+			m.sent.answers(func(context.Context, callbacks.Delivery) error {
+				time.Sleep(time.Second)
+				return nil
+			})
+		}
+		begun := time.Now()
+		b.submit("k", nil, instants(200, 40*time.Second)...) // one replica lets a slow destination have 128 at once
+		time.Sleep(time.Minute)
+		late, worst := 0, time.Duration(0)
+		for _, m := range team {
+			for _, d := range m.sent.all() {
+				if by := d.SentAt.Sub(d.Timestamp); by > 20*time.Millisecond && d.Timestamp.Sub(begun) > 20*time.Second {
+					late, worst = late+1, max(worst, by)
+				}
+			}
+		}
+		b.Logf("%d late, by %s at most", late, worst)
+		if late > 40 { // one in a hundred
+			b.Errorf("%d are late, by %s at most", late, worst)
+		}
+	})
+}
