@@ -10,10 +10,13 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Replicas take turns, so that their claims do not meet: time is cut into turns, and each turn belongs to one replica.
+// Many replicas take turns, so that their claims do not meet: time is cut into turns, and each turn belongs to one replica.
 // It claims what falls due in its turn, and first what was left before. Who claims is a preference only, which no
 // guarantee depends on: replicas that disagree claim twice, or a little later.
 const (
+	// turnsFrom is the number of replicas from which on they take turns. Fewer claim all at every instant: their empty
+	// claims cost little, and nothing is late when one of them stops or dies.
+	turnsFrom = 4
 	// turnFor is the duration of a turn. In a busy lane, a turn begins with a claim that may find nothing.
 	turnFor = time.Second
 	// latePatience is the time after which an occurrence is taken from the replica whose turn it is.
@@ -33,7 +36,7 @@ const (
 type turns struct {
 	self   string
 	tick   time.Duration
-	live   []string             // the replicas that have turns, with this one
+	live   []string             // the replicas that have turns, this one first; it alone if they are few
 	absent map[string]time.Time // replicas that were late, until they get turns again
 
 	ahead map[int64]int64        // by turn: this replica's first turn at or after it, as far as asked for
@@ -94,6 +97,9 @@ func (t *turns) meet(beating []string, now time.Time) {
 		if _, absent := t.absent[r]; !absent && r != t.self {
 			live = append(live, r)
 		}
+	}
+	if len(live) < turnsFrom {
+		live = live[:1]
 	}
 	if !slices.Equal(live, t.live) || len(t.ahead) > 1000 {
 		clear(t.ahead)
