@@ -10,7 +10,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Many replicas take turns, so that their claims do not meet: time is cut into turns, and each turn belongs to one replica.
+// Many replicas take turns, so that their claims do not meet: time is cut into turns, and each turn belongs to one
+// replica.
 // It claims what falls due in its turn, and first what was left before. Who claims is a preference only, which no
 // guarantee depends on: replicas that disagree claim twice, or a little later.
 const (
