@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -83,14 +84,18 @@ func instants(rate int, lasts time.Duration) (after []time.Duration) {
 	return slices.Compact(after)
 }
 
-// However many replicas there are, a firing costs about the same number of claims, and is no later.
+// However many replicas there are, a firing costs about the same number of claims, and is no later. A long test has 64.
 func TestClaimsPerFiring(t *testing.T) {
+	replicas := []int{1, 4, 16}
+	if os.Getenv("CARILLON_TEST_LONG") != "" {
+		replicas = append(replicas, 64)
+	}
 	for _, c := range []struct {
 		rate  int
 		lasts time.Duration
 	}{{20, 20 * time.Second}, {300, 2 * time.Second}} {
 		var alone, lateAlone float64
-		for _, n := range []int{1, 4, 16, 64} {
+		for _, n := range replicas {
 			bubble(t, func(b *bench) {
 				var queues []*counted
 				team := b.team(n, func(c *dispatcher.Config, link *flakyQueue) {
