@@ -3,10 +3,11 @@ SHELL := /bin/bash
 
 # The linter is built from source, at a fixed version. Go keeps the program in its cache. With more room for garbage, it
 # needs less of the processor. It compiles the code as .ci/build does, and without the paths of this folder: so Go's cache has
-# the packages, also for a clone in another folder.
+# the packages, also for a clone in another folder. What is checked beside the tests is nice to them: some tests wait for
+# seconds of real time, and shall begin early.
 ALIKE := CGO_ENABLED=0 "GOFLAGS=$(GOFLAGS) -trimpath"
 BUILD_TAGS := nomsgpack,grpcnotrace,validator_novalidatefn
-GOLANGCI_LINT := GOGC=400 go run -exec 'env $(ALIKE)' github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+GOLANGCI_LINT := GOGC=400 nice go run -exec 'env $(ALIKE)' github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .PHONY: help
 help: ## Show this list
@@ -105,17 +106,17 @@ bench-peers: build ## Compare with River, asynq and plain loops on the same serv
 .PHONY: lint
 lint: ## Check style, mistakes and the direction of imports
 	$(GOLANGCI_LINT) run --allow-parallel-runners --build-tags services,$(BUILD_TAGS)
-	cd store/mongodb/testserver && env $(ALIKE) go vet ./...
-	cd cmd/carillon-bench/peers && env $(ALIKE) go vet -tags services ./...
-	cd ui/build && env $(ALIKE) go vet ./...
-	cd ui/browser && env $(ALIKE) go vet -tags long ./...
+	cd store/mongodb/testserver && nice go vet ./...
+	cd cmd/carillon-bench/peers && nice go vet -tags services ./...
+	cd ui/build && nice go vet ./...
+	cd ui/browser && nice go vet -tags long ./...
 	cd client && $(GOLANGCI_LINT) run --allow-parallel-runners && go mod tidy -diff
-	cd client/contract && env $(ALIKE) go vet ./...
+	cd client/contract && nice env $(ALIKE) go vet ./...
 	go mod tidy -diff
 
 .PHONY: lint-spec
 lint-spec: build ## Check the API's specification with linters and generators of clients; installs Node.js if it is missing
-	.ci/spec bin/carillon
+	nice .ci/spec bin/carillon
 
 .PHONY: ui
 ui: ## Build the web page's files, ui/dist, from ui/src; installs Node.js, for its packages and their types, if it is missing
@@ -127,7 +128,7 @@ pictures: ## Take the pictures of the web page for the documents, docs/ui, from 
 
 .PHONY: lint-ui
 lint-ui: ## Check that ui/dist is built from ui/src, and that its types are those of the specification
-	@.ci/ui check
+	@nice .ci/ui check
 
 .PHONY: vulnerabilities
 vulnerabilities: ## Look for known vulnerabilities in the code that the programs call; needs vuln.go.dev, or a copy of it in CARILLON_VULNDB
@@ -135,7 +136,7 @@ vulnerabilities: ## Look for known vulnerabilities in the code that the programs
 
 .PHONY: sbom
 sbom: build ## Write the list of the service's components, bin/carillon.cdx.json, in the form of CycloneDX
-	@.ci/sbom bin/carillon
+	@nice .ci/sbom bin/carillon
 
 .PHONY: clean
 clean: ## Remove the built files

@@ -278,10 +278,10 @@ func TestAutoPriority(t *testing.T) {
 		b.tenant("small", old, job.TenantSettings{})
 		b.tenant("large", old, job.TenantSettings{})
 		b.tenant("set", old, job.TenantSettings{Priority: job.PriorityHigh})
-		for name, n := range map[string]int{"new": 2000, "small": 900, "large": 5000, "set": 3000} {
+		for name, n := range map[string]int{"new": 1500, "small": 900, "large": 2500, "set": 1500} {
 			b.crowd(n, of(name, ""))
 		}
-		b.crowd(2000, of("told", job.PriorityLow)) // by its jobs
+		b.crowd(1000, of("told", job.PriorityLow)) // by its jobs
 		d, _ := b.replica(func(c *dispatcher.Config) {
 			few(c)
 			c.Auto = dispatcher.AutoPriority{New: 7 * 24 * time.Hour, Small: 1000}

@@ -462,7 +462,7 @@ func (w *world) content() map[corner]string {
 	}
 	for _, d := range documents {
 		if j := d.Job; j != nil {
-			add(of(j.Name), j.Name.Key, string(j.Version), instant(j.PausedAt), string(j.Callback.Data))
+			add(of(j.Name), j.Key, string(j.Version), instant(j.PausedAt), string(j.Callback.Data))
 			continue
 		}
 		o := d.Occurrence

@@ -158,8 +158,8 @@ func writeOverlay(file string, replaced map[string]string) error {
 	return os.WriteFile(file, encoded, 0o600)
 }
 
-// repeatable writes the patched sources, adds them to the replaced ones, and returns the other arguments of a build with
-// them.
+// repeatable writes the patched sources, adds them to the replaced ones, and returns the other arguments of a build
+// with them.
 func repeatable(ctx context.Context, root, folder string, replaced map[string]string) ([]string, error) {
 	goroot, err := goEnv(ctx, "GOROOT")
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 // Keys are created, rotated and revoked by the command, while no replica runs and while some do, and by the API; all
 // replicas go by them.
 func TestKeys(t *testing.T) {
-	onEachStoreAndWay(t, func(t *testing.T, c *cluster) {
+	inLongOnEachWay(t, func(t *testing.T, c *cluster) {
 		admin := c.keys("create", "--role=admin")
 		trail := auditFile(t)
 		c.start(2, "--auth=keys", "--audit="+trail)

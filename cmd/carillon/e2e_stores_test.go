@@ -16,6 +16,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/postgres"
 	"github.com/carillon-scheduler/carillon/store/redis"
 	"github.com/carillon-scheduler/carillon/store/sqlite"
+	"github.com/carillon-scheduler/carillon/store/storetest"
 )
 
 // freshStore makes empty stores of one kind. What they leave on the servers goes with these.
@@ -64,6 +65,17 @@ func onEachStore(t *testing.T, test func(t *testing.T, c *cluster)) {
 func onEachStoreAndWay(t *testing.T, test func(t *testing.T, c *cluster)) {
 	t.Helper()
 	on(t, slices.Concat(stores, ways), test)
+}
+
+// inLongOnEachWay is onEachStoreAndWay in a long test, and onEachStore otherwise. TestKill shows that
+// replicas work by the other ways.
+func inLongOnEachWay(t *testing.T, test func(t *testing.T, c *cluster)) {
+	t.Helper()
+	if storetest.Long() {
+		onEachStoreAndWay(t, test)
+	} else {
+		onEachStore(t, test)
+	}
 }
 
 func on(t *testing.T, stores []freshStore, test func(t *testing.T, c *cluster)) {

@@ -77,7 +77,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestReplicasDeliverOnce(t *testing.T) {
-	onEachStoreAndWay(t, func(_ *testing.T, c *cluster) {
+	inLongOnEachWay(t, func(_ *testing.T, c *cluster) {
 		c.start(3, longLease...)
 		for i := range 3 {
 			c.put(c.replicas[i], fmt.Sprint("job-", i), 100, 4*time.Second, c.webhook(), http.StatusCreated)

@@ -266,7 +266,7 @@ func TestResumeExport(t *testing.T) {
 	_, stderr = carillon(t, cli.ExitUsage, "export", "--store="+from, "--output="+whole)
 	expectContains(t, "an export over another", stderr, "exists already", "--resume")
 	_, stderr = carillon(t, 0, "export", "--store="+from, "--output="+whole, "--resume")
-	expectContains(t, "an export of which nothing is left", stderr, "is complete: it has 1 tenants, 1100 jobs")
+	expectContains(t, "an export of which nothing is left", stderr, "is complete: it has 1 tenant, 1100 jobs")
 
 	lines := func(b []byte) string { // all but the header, which has the time
 		_, rest, _ := strings.Cut(string(b), "\n")

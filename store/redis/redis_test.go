@@ -60,7 +60,7 @@ func TestDifferential(t *testing.T) {
 	server := newServer(t).url
 	for name, options := range map[string]string{"one shard": "", "several shards": "shards=5"} {
 		t.Run(name, func(t *testing.T) {
-			storetest.Differential(t, 25, func() store.Store { return memory.New() }, func(t *testing.T) storetest.Opener {
+			storetest.Differential(t, 15, func() store.Store { return memory.New() }, func(t *testing.T) storetest.Opener {
 				url := newStore(t, server, options)
 				return func() (store.Store, error) { return redis.Open(context.Background(), url) }
 			})

@@ -1,6 +1,6 @@
-// Package replicas keeps the heartbeats of replicas as records of a store. They serve operators, programs that check for
-// claiming replicas before they move a store's documents, and replicas, which take turns by them. No guarantee depends
-// on them.
+// Package replicas keeps the heartbeats of replicas as records of a store. They serve operators, programs that check
+// for claiming replicas before they move a store's documents, and replicas, which take turns by them. No guarantee
+// depends on them.
 package replicas
 
 import (

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +19,11 @@ import (
 
 // Any records are imported as they were exported.
 func TestAnyRecords(t *testing.T) {
-	for seed := range uint64(300) {
+	seeds := uint64(100)
+	if os.Getenv("CARILLON_TEST_LONG") != "" {
+		seeds = 300
+	}
+	for seed := range seeds {
 		g := &random{rand.New(rand.NewPCG(seed, 0))}
 		from := &memory{page: 1 + g.IntN(20)}
 		for i := range g.IntN(40) {

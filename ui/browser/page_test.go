@@ -509,6 +509,7 @@ func TestTwoTabs(t *testing.T) {
 	p.goTo("jobs/k")
 	p.until("be asked", "document.querySelector('dialog[open]') || (clickable('Cancel')?.click(), false)")
 	other.goTo("jobs/k/edit")
+	other.gone("The job is changed.") // which is said of its first change for some seconds
 	change(other, `"large": 1`, `"large": 2`)
 	other.see("The job is changed.")
 	p.confirm("Cancel the job")

@@ -51,7 +51,8 @@ func (m Browse) Run(ctx context.Context, b *Bench) (err error) {
 			if err != nil {
 				return err
 			}
-			b.progress("round %d: %s, %.0f/s, %.1f µs of the replica's processor time each", round+1, d.text, done.rate, done.cost)
+			b.progress("round %d: %s, %.0f/s, %.1f µs of the replica's processor time each",
+				round+1, d.text, done.rate, done.cost)
 			d.rates, d.cost = append(d.rates, done.rate), append(d.cost, done.cost)
 			if d.how.look == nil {
 				continue

@@ -320,7 +320,7 @@ func TestCancelByPages(t *testing.T) {
 		t.Fatalf("%d are created, %v: %.300s", n, err, answer)
 	}
 	requests := 0
-	w.before = func(rw http.ResponseWriter, r *http.Request) bool {
+	w.before = func(rw http.ResponseWriter, _ *http.Request) bool {
 		if requests++; requests != 2 {
 			return false
 		}
