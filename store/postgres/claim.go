@@ -132,8 +132,8 @@ func (t *part) full() bool {
 // claim makes one part of a claim. The occurrences that it has found are claimed even if it returns an error.
 //
 // It also reads when each lane's next occurrence becomes due, unless more are due anyway. While claims are behind, it
-// waits to see whether that is so: between the due occurrences and the next one are the remains of all that were claimed
-// and delivered since the table was last vacuumed, which may be millions.
+// waits to see whether that is so: between the due occurrences and the next one are the remains of all that were
+// claimed and delivered since the table was last vacuumed, which may be millions.
 func (s *Store) claim(ctx context.Context, p store.ClaimParams, t *part, token string, behind bool) error {
 	var c quotaColumns
 	for _, q := range t.quotas {
