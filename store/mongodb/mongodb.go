@@ -106,8 +106,9 @@ func OpenThrough(ctx context.Context, rawURL string, dialer options.ContextDiale
 	s.records = db.Collection("records")
 	s.meta = db.Collection("meta")
 	if err := s.prepare(ctx); err != nil {
+		err = s.explain(err, u.User() != "") // by the servers that are known: none are, once it is abandoned
 		s.abandon()
-		return nil, fmt.Errorf("open MongoDB database %s: %w", u, s.explain(err, u.User() != ""))
+		return nil, fmt.Errorf("open MongoDB database %s: %w", u, err)
 	}
 	return s, nil
 }

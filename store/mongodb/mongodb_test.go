@@ -191,7 +191,7 @@ func TestOpenExplains(t *testing.T) {
 			if strings.Contains(c.options, "replicaSet") { // a single direct connection does not show the set
 				url = strings.Replace(url, "directConnection=true&", "", 1)
 			}
-			url += c.options + "&serverSelectionTimeoutMS=4000"
+			url += c.options + "&serverSelectionTimeoutMS=2000"
 			s, err := mongodb.Open(t.Context(), url)
 			if err == nil {
 				_ = s.Close()
