@@ -68,7 +68,7 @@ func TestBench(t *testing.T) {
 		{[]string{"burst", "--count=1000"}, []string{"last fired after"}, punctual},
 		{[]string{"mixed", "--rate=200", "--duration=1s"}, []string{"submitted"}, punctual},
 		// One at a time, so that the backlog lasts.
-		{[]string{"fairness", "--count=6000", "--concurrency=1", "--only=backlog"}, []string{"backlog: A drained while B comes"}, nil},
+		{[]string{"fairness", "--count=15000", "--concurrency=1", "--only=backlog"}, []string{"backlog: A drained while B comes"}, nil},
 		{[]string{"fairness", "--count=2000", "--only=priorities"}, []string{"priorities: share of high", "priorities: share of normal", "priorities: share of low"}, nil},
 		{[]string{"fairness", "--count=2000", "--only=destinations", "--rate=200", "--duration=1s"}, []string{"destinations: to the healthy one", "destinations: its deviation p99"}, nil},
 		{[]string{"submit", "--count=500"}, []string{"batches", "one by one, 256 connections", "one by one, 1 connection"}, nil},
