@@ -398,10 +398,16 @@ func (k *keyed) stands(o *Op) (from time.Time, stands bool) {
 	if o.Kind != Put && o.Kind != Create {
 		return from, false
 	}
-	if o.succeeded() {
-		return o.Returned.Add(o.Ahead), true
-	}
 	all := k.defining(o.N)
+	if o.succeeded() {
+		ahead := o.Ahead
+		for _, p := range all { // one of the same put may have come first, and o goes on with its schedule
+			if p.maybe() && p.Invoked.Before(o.Returned) {
+				ahead = max(ahead, p.Ahead)
+			}
+		}
+		return o.Returned.Add(ahead), true
+	}
 	if slices.ContainsFunc(all, (*Op).succeeded) || all[0] != o {
 		return from, false
 	}

@@ -94,7 +94,8 @@ func (h *History) quota(q *Op) (found []Violation) {
 	return found
 }
 
-// refused: a quota refuses no job for which it has room.
+// refused: a quota refuses no job for which it has room. A submission counts while it is under way, even if it changes
+// nothing in the end, and so do former submissions of the same key: a cancellation makes room only some time later.
 func (h *History) refused(o *Op) (found []Violation) {
 	if o.Status != 403 || o.Caller != "" || o.Kind != Put && o.Kind != Create {
 		return nil
@@ -102,10 +103,11 @@ func (h *History) refused(o *Op) (found []Violation) {
 	others, least := map[string]bool{}, 0
 	for i := range h.Ops {
 		switch p := &h.Ops[i]; {
-		case p.Tenant != o.Tenant || !p.Invoked.Before(o.Returned) || !p.maybe():
+		case p == o || p.Tenant != o.Tenant || !p.Invoked.Before(o.Returned):
+		case !p.maybe() && p.Returned.Add(time.Second).Before(o.Invoked):
 		case p.Kind == Quota && (least == 0 || p.Jobs < least):
 			least = p.Jobs
-		case (p.Kind == Put || p.Kind == Create) && p.Key != o.Key:
+		case p.Kind == Put || p.Kind == Create:
 			others[p.Key] = true
 		}
 	}
@@ -128,14 +130,14 @@ func (h *History) cancelledBeside(o *Op) bool {
 	})
 }
 
-// jobsBefore returns the number of other jobs that counted for the tenant of an operation, for certain: those of its
-// own replica at once, and those of others after some time.
+// jobsBefore returns the number of other jobs that counted for the tenant of an operation, for certain: those that its
+// own replica has made at once, and those of others after some time.
 func (h *History) jobsBefore(o *Op) int {
 	has := map[string]bool{}
 	for i := range h.Ops {
 		p := &h.Ops[i]
 		after := counted
-		if p.Replica == o.Replica {
+		if p.Replica == o.Replica && p.Status == 201 {
 			after = 0
 		}
 		if p.Tenant == o.Tenant && p.Key != o.Key && (p.Kind == Put || p.Kind == Create) && p.succeeded() &&

@@ -158,11 +158,16 @@ func (s *Store) cancelRevision(ctx context.Context, revision job.Revision, now t
 		return mapError(err)
 	}
 	r.Cancelled += int(cancelled.DeletedCount)
-	r.InFlight += int(total - cancelled.DeletedCount)
-	if total > cancelled.DeletedCount {
-		_, err = s.occurrences.DeleteMany(ctx, all)
+	if total == cancelled.DeletedCount {
+		return nil
 	}
-	return mapError(err)
+	held, err := s.occurrences.DeleteMany(ctx, all)
+	if err != nil {
+		return mapError(err)
+	}
+	// An expansion under way may have added occurrences since they were counted; then fewer than none are missing.
+	r.InFlight += int(max(total-cancelled.DeletedCount, held.DeletedCount))
+	return nil
 }
 
 // ownPending reads the jobs' pending standalone occurrences. The result has, for each job's id, the occurrences' ids by
