@@ -252,6 +252,7 @@ func TestDefaults(t *testing.T) {
 func TestDemo(t *testing.T) {
 	t.Setenv("CARILLON_STORE", "nonsense:") // the demo has its own
 	t.Setenv("CARILLON_UI", "off")          // that of serve; the demo's --ui is another option
+	t.Setenv("TMPDIR", t.TempDir())         // others may run the demo at the same time
 	var stdout, stderr bytes.Buffer
 	if code := run([]string{"demo"}, &stdout, &stderr); code != 0 {
 		t.Fatalf("exit code %d: %s", code, &stderr)
