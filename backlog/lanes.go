@@ -29,7 +29,7 @@ const (
 // mostLanes bounds the counted lanes, and duePages the pages of due times that are read to find them.
 const (
 	mostLanes = 10_000
-	duePages  = 20
+	duePages  = 5
 )
 
 // ever is after all due times.

@@ -252,7 +252,8 @@ func TestDefaults(t *testing.T) {
 func TestDemo(t *testing.T) {
 	t.Setenv("CARILLON_STORE", "nonsense:") // the demo has its own
 	t.Setenv("CARILLON_UI", "off")          // that of serve; the demo's --ui is another option
-	t.Setenv("TMPDIR", t.TempDir())         // others may run the demo at the same time
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp) // its own: others may run a demo at the same time
 	var stdout, stderr bytes.Buffer
 	if code := run([]string{"demo"}, &stdout, &stderr); code != 0 {
 		t.Fatalf("exit code %d: %s", code, &stderr)
@@ -271,7 +272,7 @@ func TestDemo(t *testing.T) {
 			t.Errorf("no delivery of the %s is shown:\n%s", name, &stdout)
 		}
 	}
-	if left, _ := filepath.Glob(filepath.Join(os.TempDir(), "carillon-demo-*")); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(temp, "*")); len(left) > 0 {
 		t.Errorf("the demo leaves %s behind", left)
 	}
 }

@@ -4,6 +4,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -79,10 +80,11 @@ func TestClockHardlyKnown(t *testing.T) {
 	sc.url = with(t, r.url, "pool_max_conns", "1")
 	s := sc.open()
 	r.slow(0)
-	for _, within := range []time.Duration{400 * time.Millisecond, store.Within} { // the first may be too little on a busy machine
+	for _, within := range []time.Duration{400 * time.Millisecond, store.Within} {
 		ctx, cancel := context.WithTimeout(t.Context(), within)
 		err := s.Put(ctx, []store.Put{newPut("k", time.Hour)})[0].Err
-		if err != nil && (within == store.Within || ctx.Err() == nil) {
+		tooBusy := within < store.Within && errors.Is(err, context.DeadlineExceeded) // the machine was, in the first time
+		if err != nil && !tooBusy {
 			t.Errorf("put within %s: %v", within, err)
 		}
 		cancel()

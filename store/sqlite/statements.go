@@ -201,8 +201,12 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 				SELECT due_at, lane FROM occurrences INDEXED BY occurrences_due
 				WHERE due_at >= ?1 AND (due_at, lane) > (?1, ?2) AND due_at <= ?3 ORDER BY due_at, lane LIMIT ?4)
 			GROUP BY lane`},
-		{reader, &s.laneCount, `SELECT count(*), coalesce(sum(due_at <= ?1), 0)
-			FROM (SELECT due_at FROM occurrences WHERE lane = ?2 ORDER BY due_at LIMIT ?3)`},
+		// Counting a range of an index is several times as fast as counting the rows of a query with a limit. So this
+		// looks for the entry at the limit first.
+		{reader, &s.laneCount, `SELECT
+				iif(last IS NULL, (SELECT count(*) FROM occurrences WHERE lane = ?2), ?3),
+				iif(last <= ?1, ?3, (SELECT count(*) FROM occurrences WHERE lane = ?2 AND due_at <= ?1))
+			FROM (SELECT (SELECT due_at FROM occurrences WHERE lane = ?2 ORDER BY due_at LIMIT 1 OFFSET ?3 - 1) AS last)`},
 		{reader, &s.laneSample, `SELECT o.due_at, coalesce(o.callback_type, j.callback_type),
 				coalesce(o.callback_data, j.callback_data)
 			FROM ` + occurrenceTables + ` WHERE o.lane = ? AND o.due_at >= ? ORDER BY o.due_at, o.id LIMIT ?`},
