@@ -241,3 +241,35 @@ func TestLostBeside(t *testing.T) {
 		}
 	}
 }
+
+// TestRefused: a quota refuses nothing for which it has room, by all that may count.
+func TestRefused(t *testing.T) {
+	quota := Op{Kind: Quota, Tenant: "t", Jobs: 2, Invoked: at(10), Returned: at(10.1), Status: 200}
+	put := func(key string, replica int, from float64, status int) Op {
+		return Op{
+			Kind: Put, Key: key, Tenant: "t", N: len(key), Replica: replica, Invoked: at(from), Returned: at(from + 0.1),
+			Status: status, Unchanged: status >= 400, Schedule: Schedule{Instants: []time.Time{at(550)}},
+		}
+	}
+	slow := Trouble{What: "slow", Replica: -1, From: at(99), To: at(101)}
+	for name, one := range map[string]struct {
+		ops     []Op
+		trouble Trouble
+		broken  bool
+	}{
+		"there is nothing":              {ops: []Op{quota, put("a", 1, 100, 403)}, broken: true},
+		"one job, and room for one":     {ops: []Op{quota, put("a", 1, 100, 201), put("bb", 1, 200, 403)}, broken: true},
+		"two jobs":                      {ops: []Op{quota, put("a", 1, 100, 201), put("bb", 1, 120, 201), put("ccc", 1, 200, 403)}},
+		"one job counts twice":          {ops: []Op{quota, put("a", 1, 100, 201), put("bb", 1, 110, 403)}},
+		"only at its own replica":       {ops: []Op{quota, put("a", 2, 100, 201), put("bb", 1, 110, 403)}, broken: true},
+		"longer, if counting takes it":  {ops: []Op{quota, put("a", 1, 100, 201), put("bb", 1, 200, 403)}, trouble: slow},
+		"what was refused counts not":   {ops: []Op{quota, put("a", 1, 100, 412), put("bb", 1, 110, 403)}, broken: true},
+		"but while it is still decided": {ops: []Op{quota, put("a", 1, 100, 412), put("bb", 1, 100.05, 403)}},
+	} {
+		h := history(one.ops)
+		h.Troubles = []Trouble{one.trouble}
+		if got := slices.Contains(broken(h), "quotas"); got != one.broken {
+			t.Errorf("%s: it is broken: %v", name, got)
+		}
+	}
+}
