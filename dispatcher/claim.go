@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/dispatcher/fairqueue"
@@ -87,6 +88,27 @@ func (l *claimLoop) run(ctx context.Context) {
 		}
 		l.catchUp(ctx)
 	}
+}
+
+// handOver tells the other replicas that this one stops, and goes on claiming in its turns until they have read that,
+// at most for half of the time that a stop may take. So nothing is late. It returns at once if there is nothing to hand
+// over: there are no turns, all claim at each instant anyway, the store fails, or nothing falls due meanwhile as far as
+// known.
+func (l *claimLoop) handOver(ctx context.Context) {
+	now := l.now()
+	until := now.Add(min(beatInterval+2*l.cfg.Tick, l.cfg.ShutdownTimeout/2)) // they beat, and then poll
+	last, next := l.turns.last(now, until), l.queue.Next()
+	if next.IsZero() || next.After(last) || !l.writes() {
+		return
+	}
+	l.log.Info("stopping: handing over to the other replicas")
+	lasts := min(last.Sub(now), l.cfg.ShutdownTimeout/2)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lasts)
+	defer cancel()
+	var telling sync.WaitGroup
+	telling.Go(func() { l.beat(ctx) })
+	l.run(ctx)
+	telling.Wait()
 }
 
 // catchUp takes all pending events without waiting. While there is a backlog and a free slot, the loop claims all the

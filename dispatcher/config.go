@@ -47,8 +47,8 @@ type Config struct {
 
 	// Status counts how late occurrences are fired. It may be nil.
 	Status *status.Watch
-	// Tells returns what this replica tells the others in its heartbeats: less than 64 KiB. Nil tells nothing.
-	Tells func() []byte
+	// Tells returns what this replica tells the others in its heartbeats, besides whether it is ready. It may be nil.
+	Tells func() status.Heartbeat
 
 	// History records each attempt after its outcome was written; nil records none.
 	History Recorder
