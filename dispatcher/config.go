@@ -65,7 +65,7 @@ type Config struct {
 	CallbackTimeout time.Duration
 	// Concurrency is the largest number of callbacks under way.
 	Concurrency int
-	// ShutdownTimeout is the longest time that Run waits for callbacks under way when its context ends.
+	// ShutdownTimeout is the longest time that Run hands over, and waits for callbacks under way, when its context ends.
 	ShutdownTimeout time.Duration
 	// CatchUpLimit is the largest number of a recurring job's instants that fire late, of those that fell due while
 	// nothing ran. All replicas should agree on it.

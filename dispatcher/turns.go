@@ -60,7 +60,7 @@ func later(a, b time.Time) time.Time { return latestOf(a.Round(0), b.Round(0)) }
 // ownerOf returns the replica to which a turn belongs, by rendezvous hashing: if one replica comes or goes, only its
 // own turns change. A replica's rank depends on nothing but itself and the turn. So while some know of a replica that
 // came or is about to go, and others do not, each turn belongs to at least one of those that claim: to that of the
-// highest rank, in its own view. Every second turn reverses the ranks of the turn before. So nobody has more than two
+// highest rank, in its own view. For that, one that goes has to claim until nobody has it in view. Every second turn reverses the ranks of the turn before. So nobody has more than two
 // turns in a row, and each soon learns what one is like.
 func ownerOf(turn int64, replicas []string) (owner string) {
 	var highest uint64
@@ -144,18 +144,21 @@ func (t *turns) claims(turn int64) bool {
 	return absent || owner == t.self
 }
 
-// last returns the end of the last turn in which this replica claims that begins before a time; zero if there is none,
-// or if all claim at each instant anyway.
-func (t *turns) last(now, before time.Time) (end time.Time) {
-	if len(t.live) == 1 || now.Before(t.all) {
-		return end
+// taken reports whether replicas take turns now, as far as this one knows.
+func (t *turns) taken(now time.Time) bool { return len(t.live) > 1 && !now.Before(t.all) }
+
+// pollIn returns the pause before a poll that is due now. The polls of replicas that take turns are spread evenly, so
+// that they soon find what a dead replica has left, also if all have started at once.
+func (t *turns) pollIn(now time.Time) time.Duration {
+	if len(t.live) == 1 {
+		return 0
 	}
-	for turn := turnOf(now); beginOf(turn).Before(before); turn++ {
-		if t.claims(turn) {
-			end = beginOf(turn + 1)
-		}
+	place := t.tick * time.Duration(slices.Index(t.live, t.self)) / time.Duration(len(t.live))
+	wait := (place - time.Duration(now.UnixNano())%t.tick + t.tick) % t.tick
+	if wait > t.tick*9/10 { // its time has just passed
+		return 0
 	}
-	return end
+	return wait
 }
 
 // woken notes that this replica has stored occurrences of a lane of which the earliest falls due at a time. If that is
