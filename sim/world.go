@@ -64,7 +64,7 @@ func newWorld(p *Plan) *world {
 		plan: p, tenants: map[string]string{}, nodes: make([]*node, p.Replicas),
 		record: record.New(checker.History{
 			Lease: Lease, CallbackTimeout: callbackTimeout, Within: store.Within, Link: link, Slots: slots,
-			Settles: settles, ClockBound: min(Lease-callbackTimeout, Lease/2) / 2,
+			CountsApart: true, Settles: settles, ClockBound: min(Lease-callbackTimeout, Lease/2) / 2,
 		}),
 		net: &network{
 			interleaved: p.Interleaved, random: rand.New(rand.NewPCG(p.Seed, 2)),

@@ -382,7 +382,7 @@ func (k *keyed) nothingLost() {
 			case k.taken(at), k.isDead(at), k.maySupersede(o):
 			default:
 				missed[o.ID]++
-				if k.Final.Jobs[k.key].Missed >= missed[o.ID] {
+				if k.Final.Jobs[k.key].Missed >= missed[o.ID] || k.uncounted(o, at) {
 					continue
 				}
 				k.report("nothing lost", at, "instant %s of payload %d, acknowledged or shown by %s, was not delivered, is no "+

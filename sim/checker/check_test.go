@@ -132,3 +132,51 @@ func TestQuotas(t *testing.T) {
 		}
 	}
 }
+
+// TestUncounted: an instant that is neither delivered nor counted as missed is lost, but where its job drops what is too
+// late, and a fault may have come between the two writes of that.
+func TestUncounted(t *testing.T) {
+	put := func(deadline time.Duration) Op {
+		return Op{
+			Kind: Put, Key: "k", Tenant: "t", N: 1, Invoked: at(1), Returned: at(1.1), Status: 201, Deadline: deadline,
+			Schedule: Schedule{Instants: []time.Time{at(30)}},
+		}
+	}
+	crontab := func(catchUp string) Op {
+		o := put(0)
+		o.CatchUp, o.Schedule = catchUp, Schedule{Every: 30 * time.Second, End: at(35)}
+		return o
+	}
+	pause := func(paused bool, from float64) Op {
+		return Op{Kind: Settings, Tenant: "t", Paused: paused, Invoked: at(from), Returned: at(from + 0.1), Status: 200}
+	}
+	failed := Delivery{ID: "i", Key: "k", N: 1, Instant: at(30), Begun: at(30), Ended: at(31), Local: at(30), Attempt: 1}
+	stall := func(from, to float64) Trouble { return Trouble{What: "stall", Replica: 1, From: at(from), To: at(to)} }
+	for name, one := range map[string]struct {
+		ops      []Op
+		sent     []Delivery
+		trouble  Trouble
+		together bool
+		lost     bool
+	}{
+		"a replica stands still when it is too late":  {ops: []Op{put(5 * time.Second)}, trouble: stall(34, 50)},
+		"after an attempt":                            {ops: []Op{put(5 * time.Second)}, sent: []Delivery{failed}, trouble: stall(34, 50)},
+		"the store counts it in the same write":       {ops: []Op{put(5 * time.Second)}, trouble: stall(34, 50), together: true, lost: true},
+		"it has no deadline":                          {ops: []Op{put(0)}, trouble: stall(34, 50), lost: true},
+		"no fault of a replica":                       {ops: []Op{put(5 * time.Second)}, trouble: Trouble{What: "receivers", Replica: -1, From: at(34), To: at(50)}, lost: true},
+		"the fault is over before":                    {ops: []Op{put(5 * time.Second)}, trouble: stall(10, 28), lost: true},
+		"the fault comes long after":                  {ops: []Op{put(5 * time.Second)}, trouble: stall(70, 80), lost: true},
+		"it comes after a pause":                      {ops: []Op{put(5 * time.Second), pause(true, 20), pause(false, 60)}, trouble: stall(70, 80)},
+		"it comes long after a pause":                 {ops: []Op{put(5 * time.Second), pause(true, 20), pause(false, 60)}, trouble: stall(90, 99), lost: true},
+		"a late tick":                                 {ops: []Op{crontab("latest")}, trouble: stall(60, 65)},
+		"a tick that is not late":                     {ops: []Op{crontab("latest")}, trouble: stall(31, 40), lost: true},
+		"a tick that was attempted":                   {ops: []Op{crontab("none")}, sent: []Delivery{failed}, trouble: stall(60, 65), lost: true},
+		"a late tick of a job that catches up on all": {ops: []Op{crontab("all")}, trouble: stall(60, 65), lost: true},
+	} {
+		h := history(one.ops, one.sent...)
+		h.Due, h.Troubles, h.CountsApart = h.Calm, []Trouble{one.trouble}, !one.together
+		if got := slices.Contains(broken(h), "nothing lost"); got != one.lost {
+			t.Errorf("%s: it is lost: %v", name, got)
+		}
+	}
+}
