@@ -102,7 +102,8 @@ func (f *seeded) inStore() bool {
 	})
 }
 
-// caught tells what has caught a fault; nothing is "–", with the number of histories that found nothing, in parentheses.
+// caught tells what has caught a fault; "–" is nothing, and a number of histories in parentheses those that found
+// nothing.
 type caught struct{ suite, commands, simulation string }
 
 // notTried is what did not run.
