@@ -87,7 +87,7 @@ type result struct {
 func (w *world) begin(o *Op, replica int) checker.Op {
 	seen := checker.Op{
 		Kind: o.Kind, Key: o.Key, Tenant: o.Tenant, Caller: o.Caller, Replica: replica, N: o.N, Invoked: time.Now(),
-		Paused: o.Paused, Jobs: o.Jobs, Deadline: o.Deadline.D(), CatchUp: o.CatchUp,
+		Paused: o.Paused, Most: o.InFlight, Jobs: o.Jobs, Deadline: o.Deadline.D(), CatchUp: o.CatchUp,
 		Schedule: checker.Schedule{Every: o.Every.D(), End: w.at(o.End)},
 	}
 	for _, s := range o.Instants {

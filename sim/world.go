@@ -64,7 +64,7 @@ func newWorld(p *Plan) *world {
 		plan: p, tenants: map[string]string{}, nodes: make([]*node, p.Replicas),
 		record: record.New(checker.History{
 			Lease: Lease, CallbackTimeout: callbackTimeout, Within: store.Within, Link: link, Slots: slots,
-			Settles: settles, ClockBound: min(Lease-callbackTimeout, Lease/2) / 2,
+			CountsApart: true, Settles: settles, ClockBound: min(Lease-callbackTimeout, Lease/2) / 2,
 		}),
 		net: &network{
 			interleaved: p.Interleaved, random: rand.New(rand.NewPCG(p.Seed, 2)),
@@ -112,7 +112,7 @@ func (w *world) fault(f *Fault) {
 	switch f.What {
 	case Crash:
 		n := w.present(f.Replica)
-		w.net.with(func() { n.countdown, n.writes, n.after, n.stall = f.N, f.Writes, f.After, 0 })
+		w.net.with(func() { n.count(f, 0) })
 		time.Sleep(f.For.D())
 		n.die() // unless it has died already
 		w.lock.Lock()
@@ -132,7 +132,7 @@ func (w *world) fault(f *Fault) {
 	case Stall:
 		n := w.present(f.Replica)
 		if f.N > 0 {
-			w.net.with(func() { n.countdown, n.writes, n.stall = f.N, f.Writes, f.For.D() })
+			w.net.with(func() { n.count(f, f.For.D()) })
 			time.Sleep(countdownFor)
 			w.net.with(func() { n.countdown = 0 })
 			break

@@ -183,7 +183,7 @@ func (t *teeth) try(ctx context.Context, f *seeded) (c caught, err error) {
 	}
 	c = caught{"–", "–", "–"}
 	if f.inStore() {
-		if c.suite, err = t.test(ctx, folder, replaced, "./sim/mongosim", "TestStore"); err != nil {
+		if c.suite, err = t.test(ctx, folder, replaced, "./sim/mongosim", "TestInterrupted|TestStore"); err != nil {
 			return c, err
 		}
 		if os.Getenv("CARILLON_TEST_MONGODB_URI") != "" { // as .ci/with-services sets it
@@ -199,27 +199,34 @@ func (t *teeth) try(ctx context.Context, f *seeded) (c caught, err error) {
 	return c, err
 }
 
-var failed = regexp.MustCompile(`--- FAIL: Test\w+/(.+) \(`)
+// suite is the part of TestStore that has all others.
+const suite = "suite"
 
-// test runs a test with replaced files, and returns the name of a part that fails; "–" if none does.
-func (t *teeth) test(ctx context.Context, folder string, replaced map[string]string, in, name string) (string, error) {
+var failed = regexp.MustCompile(`--- FAIL: Test\w+/(?:` + suite + `/)?(.+) \(`)
+
+// test runs tests with replaced files, and returns the name of a part that fails; "–" if none does.
+func (t *teeth) test(ctx context.Context, folder string, replaced map[string]string, in, tests string) (string, error) {
 	overlay := filepath.Join(folder, "overlay.json")
 	if err := writeOverlay(overlay, replaced); err != nil {
 		return "", err
 	}
 	run := exec.CommandContext(ctx, "go", "test", "-vet=off", "-tags", "services", "-overlay", overlay, "-count=3",
-		"-failfast", "-timeout", "10m", "-run", "^"+name+"$", in)
+		"-failfast", "-timeout", "10m", "-run", "^("+tests+")$", in)
 	run.Dir = t.root
 	b, err := run.CombinedOutput()
-	switch part := failed.FindSubmatch(b); {
-	case err == nil:
+	if err == nil {
 		return "–", nil
-	case part != nil:
-		return strings.ReplaceAll(string(part[1]), "_", " "), nil
+	}
+	for _, part := range failed.FindAllSubmatch(b, -1) {
+		if name := string(part[1]); name != suite {
+			return strings.ReplaceAll(name, "_", " "), nil
+		}
+	}
+	switch {
 	case bytes.Contains(b, []byte("panic: test timed out")):
 		return "a test that does not end", nil
 	default:
-		return "", fmt.Errorf("%s %s: %w\n%s", in, name, err, b)
+		return "", fmt.Errorf("%s %s: %w\n%s", in, tests, err, b)
 	}
 }
 

@@ -80,6 +80,7 @@ type Result struct {
 func Run(ctx context.Context, o Options) (*Result, error) {
 	w := &world{o: o, random: random(o.Seed), record: record.New(checker.History{
 		Lease: Lease, CallbackTimeout: callbackTimeout, Within: within, Link: 4 * time.Second, Slots: slots,
+		CountsApart: strings.HasPrefix(o.Store, "mongodb"),
 	})}
 	if u, err := url.Parse(o.Store); err == nil && u.Host != "" {
 		w.target = u.Host

@@ -25,6 +25,9 @@ type History struct {
 	// Settles is the time within which a replica writes outcomes once the store is well again, and ClockBound how far a
 	// clock may be wrong before its replica stops claiming. Zero is unknown, and then nothing is judged by it.
 	Settles, ClockBound time.Duration
+	// CountsApart is set if the store counts what is dropped as too late by a write of its own, which a replica may not
+	// come to make.
+	CountsApart bool
 	// Slots is the number of deliveries that one replica has under way at most.
 	Slots int
 	// Link is the longest time that a request was under way between a client and a replica.
@@ -61,9 +64,9 @@ type Op struct {
 	// Tenant is the job's, or the one that an operator's change is about. Caller is who asks, or whose key is revoked;
 	// empty for an operator.
 	Tenant, Caller string
-	// Paused is what settings say, and Jobs the quota.
-	Paused bool
-	Jobs   int
+	// Paused and Most are what settings say: no deliveries, or no more at a time; 0 is any number. Jobs is the quota.
+	Paused     bool
+	Most, Jobs int
 	// N is the payload of a put or an amendment: no two operations have the same.
 	N        int
 	Schedule Schedule

@@ -4,11 +4,13 @@ import (
 	"context"
 	"math/rand/v2"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/history/historytest"
+	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/sim/mongosim"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/mongodb"
@@ -67,6 +69,61 @@ func TestOpenInVain(t *testing.T) {
 			time.Sleep(2 * time.Minute) // the command is over
 		}
 	})
+}
+
+// deaf is a network that loses the answer to the first deletion of occurrences.
+type deaf struct {
+	calm
+	lost atomic.Bool
+}
+
+func (d *deaf) Command(_, name, collection string) mongosim.Fate {
+	if name != "delete" || collection != "occurrences" {
+		return mongosim.Fate{}
+	}
+	return mongosim.Fate{Answer: func() bool { return d.lost.Swap(true) }}
+}
+
+// TestMissIsCountedOnce: a missed occurrence is counted, and once, though the answer to its deletion is lost.
+func TestMissIsCountedOnce(t *testing.T) {
+	network := &deaf{}
+	s, err := mongodb.OpenThrough(t.Context(), mongosim.URL, mongosim.New(network).Dialer("test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	j := job.Job{
+		Name: job.Name{Tenant: job.DefaultTenant, Key: "k"}, Revision: job.NewRevision(now), CreatedAt: now, ExpiresAt: now,
+		Callback: job.Callback{Type: "http"}, Schedule: job.Schedule{Instants: []time.Time{now}},
+	}
+	j.Version = j.Revision
+	begun, err := j.Begin(now, job.PastFire, job.Expansion{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := store.Put{Job: j, Occurrences: begun.Occurrences, Now: now}
+	if err := s.Put(t.Context(), []store.Put{put})[0].Err; err != nil {
+		t.Fatal(err)
+	}
+	claim, err := s.Claim(t.Context(), store.ClaimParams{
+		Now: now, Lease: time.Minute, Quotas: []store.Quota{{Lane: job.DefaultLane, Limit: 1}},
+	})
+	if err != nil || len(claim.Occurrences) != 1 {
+		t.Fatal(claim, err)
+	}
+	c := claim.Occurrences[0]
+	missed := store.Settlement{
+		Outcome: store.Miss, ID: c.ID, Token: c.Token, Name: c.Name, Revision: c.Revision, Target: c.Target, At: now,
+	}
+	for range 2 {
+		if err := s.Settle(t.Context(), []store.Settlement{missed}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if status, err := store.ReadJob(t.Context(), s, j.Name); err != nil || status.Missed != 1 || !network.lost.Load() {
+		t.Fatalf("missed are %d, %v; the answer was lost: %v", status.Missed, err, network.lost.Load())
+	}
 }
 
 // TestOneServer: a server that is no router answers in the same way. TestStore runs the suite of package storetest in CI.

@@ -51,8 +51,9 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked)
 type cancellation struct {
 	job.Name
 	*store.CancelResult
-	revision job.Revision // the deleted one; empty if there was none
-	changed  bool         // a document was deleted
+	revision  job.Revision // the deleted one; empty if there was none
+	recurring bool         // an expansion of it may be under way
+	changed   bool         // a document was deleted
 }
 
 // cancel cancels some jobs.
@@ -91,7 +92,7 @@ func (s *Store) cancel(ctx context.Context, jobs []*cancellation, asked store.As
 	return each(ctx, jobs, func(ctx context.Context, c *cancellation) error {
 		c.Found = c.revision != ""
 		if pending[string(c.revision)] {
-			if err := s.cancelRevision(ctx, c.revision, asked.Now, c.CancelResult); err != nil {
+			if err := s.cancelRevision(ctx, c, asked.Now); err != nil {
 				return err
 			}
 		}
@@ -134,7 +135,7 @@ func (s *Store) deleteJob(ctx context.Context, c *cancellation, found present, a
 			return err
 		}
 		if deleted {
-			c.revision, c.changed = found.revision, true
+			c.revision, c.recurring, c.changed = found.revision, !found.cursor.IsZero(), true
 			return nil
 		}
 		// The job was changed, replaced or cancelled since it was read.
@@ -146,9 +147,11 @@ func (s *Store) deleteJob(ctx context.Context, c *cancellation, found present, a
 	}
 }
 
-// cancelRevision deletes the occurrences of a revision that no longer has a job.
-func (s *Store) cancelRevision(ctx context.Context, revision job.Revision, now time.Time, r *store.CancelResult) error {
-	all := bson.M{"revision": revision}
+// cancelRevision deletes the occurrences of a revision that no longer has a job. An expansion under way may add some
+// after they were counted. Then the difference of the first two numbers does not tell how many were held, so those are
+// counted as they are deleted.
+func (s *Store) cancelRevision(ctx context.Context, c *cancellation, now time.Time) error {
+	all := bson.M{"revision": c.revision}
 	total, err := s.occurrences.CountDocuments(ctx, all)
 	if err != nil || total == 0 {
 		return mapError(err)
@@ -157,16 +160,15 @@ func (s *Store) cancelRevision(ctx context.Context, revision job.Revision, now t
 	if err != nil {
 		return mapError(err)
 	}
-	r.Cancelled += int(cancelled.DeletedCount)
-	if total == cancelled.DeletedCount {
+	c.Cancelled += int(cancelled.DeletedCount)
+	if total == cancelled.DeletedCount && !c.recurring {
 		return nil
 	}
 	held, err := s.occurrences.DeleteMany(ctx, all)
 	if err != nil {
 		return mapError(err)
 	}
-	// An expansion under way may have added occurrences since they were counted; then fewer than none are missing.
-	r.InFlight += int(max(total-cancelled.DeletedCount, held.DeletedCount))
+	c.InFlight += int(max(total-cancelled.DeletedCount, held.DeletedCount))
 	return nil
 }
 

@@ -210,6 +210,54 @@ func TestCancelMeetsAPut(t *testing.T) {
 	}
 }
 
+// TestCancelMeetsAnExpansion: an expansion adds occurrences after a cancellation has counted those that there are. The
+// cancellation deletes them, and answers with the number of those that were held, even if that is the number of the
+// added ones.
+func TestCancelMeetsAnExpansion(t *testing.T) {
+	for _, holding := range []bool{false, true} {
+		t.Run(fmt.Sprintf("of as many held ones: %v", holding), func(t *testing.T) {
+			db := newDatabase(t)
+			s := db.open(t)
+			first := newCrontab("k", epoch, "@every 1s")
+			mustPut(t, s, first)
+			now := epoch.Add(15 * time.Second)
+			expanding, e := db.relayed(t)
+			added := mustExpand(t, expanding, now)
+			want := store.CancelResult{Found: true, Cancelled: len(first.Occurrences) + len(added.Occurrences)}
+			if holding {
+				want.InFlight = len(mustClaim(t, s, now, len(added.Occurrences)))
+				want.Cancelled -= want.InFlight
+			}
+			if n := len(added.Occurrences); n == 0 || holding && want.InFlight != n {
+				t.Fatalf("%d are added, %d are held: the test shows nothing", n, want.InFlight)
+			}
+			begun, counted, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+			e.on("insert", "occurrences", 1, func() verdict { // staged, and the cancellation has looked for staged ones
+				close(begun)
+				<-counted
+				return pass
+			})
+			go func() { ended <- expanding.Advance(t.Context(), []store.Advance{added}) }()
+			<-begun
+			cancelling, c := db.relayed(t)
+			c.on("delete", "occurrences", 1, func() verdict {
+				close(counted)
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+				return pass
+			})
+			results, err := cancelling.Cancel(t.Context(), []job.Name{name("k")}, store.Asked{Now: now})
+			if err != nil || results[0] != want {
+				t.Errorf("%+v, %v, want %+v", results, err, want)
+			}
+			if n := db.count(t, bson.M{}); n != 0 {
+				t.Errorf("%d occurrences are left, want 0", n)
+			}
+		})
+	}
+}
+
 // TestCancelOfMany: one command looks up the remaining occurrences of many jobs, and only jobs that have some need more
 // commands. A job that is put again before it is cancelled is cancelled in its new state; a job that another caller
 // cancels is not found.

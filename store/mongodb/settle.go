@@ -13,9 +13,10 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Settle implements [store.Queue]. It deletes delivered and missed occurrences, by one write for each claim, and
-// updates the others in bulk. It first reads which of the missed or buried occurrences are still held, so that a
-// repeated settlement counts once; a crash before the last write loses that count.
+// Settle implements [store.Queue]. It deletes delivered occurrences, by one write for each claim, and updates the others
+// in bulk. It first reads which of the missed or buried occurrences are still held, so that a repeated settlement counts
+// once. It deletes missed ones one by one, since the driver repeats only such a write after its answer was lost. What
+// else comes between the last two writes loses the count: a crash, or an error that the driver does not bridge.
 //
 // The answer to a bulk write does not show which claims were still held. So a stale settlement, too, may postpone the
 // expiry of its job, if the job still has that revision.
@@ -30,12 +31,17 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) erro
 	var writes []mongo.WriteModel
 	for i := range settlements {
 		t := &settlements[i]
-		if t.Outcome == store.Ack || t.Outcome == store.Miss {
+		claimed := bson.M{"_id": t.ID.String(), "token": t.Token}
+		switch t.Outcome {
+		case store.Ack:
 			deleted[t.Token] = append(deleted[t.Token], t.ID.String())
 			continue
+		case store.Miss:
+			writes = append(writes, mongo.NewDeleteOneModel().SetFilter(claimed))
+			continue
+		default:
+			writes = append(writes, mongo.NewUpdateOneModel().SetFilter(claimed).SetUpdate(settlementUpdate(t)))
 		}
-		writes = append(writes, mongo.NewUpdateOneModel().
-			SetFilter(bson.M{"_id": t.ID.String(), "token": t.Token}).SetUpdate(settlementUpdate(t)))
 		if t.Outcome != store.Bury && t.Revision != "" && t.KeepUntil.After(keptUntil[t.Revision]) {
 			keptUntil[t.Revision] = t.KeepUntil
 			kept[t.Revision] = mongo.NewUpdateOneModel().

@@ -1,0 +1,207 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Break is what a network does to the messages of a handle.
+type Break int
+
+// What happens at the n-th write of a mutation.
+const (
+	// CutBefore loses the write and all later messages.
+	CutBefore Break = iota
+	// CutAfter lets the write take effect. Its answer and all later messages are lost.
+	CutAfter
+	// Gap is a CutAfter that ends by itself when the store has given the write up, but not yet the mutation.
+	Gap
+	// Hold keeps the write until the network is mended, and lets later messages pass.
+	Hold
+)
+
+func (b Break) String() string {
+	return [...]string{"cut before", "cut after", "gap after", "held at"}[b]
+}
+
+// Network is what lies between a handle and its server.
+type Network interface {
+	// Break has something happen to the n-th write that the handle sends from now on; the first one is 1.
+	Break(what Break, n int)
+	// Lag has answers about the server's time be under way for some time.
+	Lag(by time.Duration)
+	// Mend ends all that: what is held arrives. It returns how many writes were sent since Break.
+	Mend() int
+}
+
+// Interrupted tests that each mutation keeps the contract of [store.Store] if the network fails at any of its writes:
+// it changes all that it names, or nothing, and never anything after its time; what it answers is true; and in the end
+// each job fires as before or as it was changed to.
+//
+// NewStore makes an empty store. It returns the opener of handles that always work, and that of a handle behind a
+// network. The tests run on virtual time, so the server must live in the same bubble of [testing/synctest].
+func Interrupted(t *testing.T, newStore func(t *testing.T) (well, broken Opener, n Network)) {
+	t.Helper()
+	whole, none := interrupted{writes: map[string]int{}}, interrupted{}
+	world := func(t *testing.T, what string, test func(*interrupted)) {
+		t.Helper()
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := &interrupted{whole: &whole, none: &none, changes: map[string]map[string][]string{}}
+				t.Cleanup(func() { time.Sleep(time.Hour) }) // at the end: what is still under way ends
+				well, broken, network := newStore(t)
+				w.fixture, w.network = &fixture{T: t, open: well}, network
+				behind := &fixture{T: t, open: broken}
+				w.broken = behind.store()
+				w.mutations = Mutations(t, w.store(), "")
+				test(w)
+			})
+		})
+	}
+	world(t, "without a mutation", func(w *interrupted) { none.fired = w.fires() })
+	world(t, "without a fault", func(w *interrupted) {
+		for _, m := range w.mutations {
+			w.network.Break(Hold, 1000)
+			before := w.contents()
+			w.must(m.Do(w.Context(), w.broken))
+			w.note(m, before, w.contents())
+			whole.writes[m.Name] = w.network.Mend()
+		}
+		whole.changes, whole.fired = w.changes, w.fires()
+	})
+	if t.Failed() {
+		return
+	}
+	world(t, "with an old answer about the server's time", func(w *interrupted) {
+		for _, m := range w.mutations {
+			w.network.Lag(2 * store.Within / 3)
+			_, err := w.broken.Now(w.Context())
+			w.network.Mend()
+			w.must(err)
+			w.try(m)
+		}
+		w.judgeFired()
+	})
+	for _, what := range []Break{CutBefore, CutAfter, Gap, Hold} {
+		for n := 1; n <= slices.Max(slices.Collect(maps.Values(whole.writes))); n++ {
+			world(t, fmt.Sprintf("%s write %d", what, n), func(w *interrupted) {
+				for _, m := range w.mutations {
+					if n <= whole.writes[m.Name] {
+						w.network.Break(what, n)
+						w.try(m)
+					}
+				}
+				w.judgeFired()
+			})
+		}
+	}
+}
+
+// interrupted is a store whose mutations are made one after the other.
+type interrupted struct {
+	*fixture
+	broken      store.Store // behind the network
+	network     Network
+	mutations   []Mutation
+	whole, none *interrupted
+	// changes has, by mutation and name, what has changed of what has the name.
+	changes map[string]map[string][]string
+	// writes has, by mutation, the number of writes that it sends if the network does not break.
+	writes map[string]int
+	// fired has what fires in the end, by job.
+	fired map[string][]string
+}
+
+func (w *interrupted) contents() map[string]any { return Contents(w.T, w.store()) }
+
+// note notes the differences of the contents, by the names of jobs and records, without ids and revisions, which are
+// not the same in each store.
+func (w *interrupted) note(m Mutation, before, after map[string]any) {
+	all := map[string][]string{}
+	for _, change := range changes(before, after) {
+		what, _, _ := strings.Cut(change, " ")
+		name := strings.TrimPrefix(change, what+" ")
+		if _, of, is := strings.Cut(name, " of "); is {
+			name = of
+		}
+		is := strings.LastIndex(name, " is ")
+		all[name[:is]] = append(all[name[:is]], what+name[is:])
+	}
+	for _, of := range all {
+		slices.Sort(of)
+	}
+	w.changes[m.Name] = all
+}
+
+// try makes a mutation, mends the network after the mutation's time, and judges what has changed by then and after
+// that.
+func (w *interrupted) try(m Mutation) {
+	before, begun := w.contents(), time.Now()
+	ctx, cancel := context.WithTimeout(w.Context(), store.Within)
+	defer cancel()
+	err := m.Do(ctx, w.broken)
+	time.Sleep(time.Until(begun.Add(store.Within)))
+	after := w.contents()
+	w.network.Mend()
+	time.Sleep(time.Minute)
+	Unchanged(w.T, m.Name+", after its time", after, w.contents())
+	w.note(m, before, after)
+	for name := range w.changes[m.Name] {
+		if w.whole.changes[m.Name][name] == nil {
+			w.Errorf("%s changes %s", m.Name, name)
+		}
+	}
+	for name, all := range w.whole.changes[m.Name] {
+		done := w.changes[m.Name][name]
+		switch {
+		case len(done) > 0 && !slices.Equal(done, all):
+			w.Errorf("%s changes a part of %s: %q, not %q (%v)", m.Name, name, done, all, err)
+		case err == nil && len(done) == 0:
+			w.Errorf("%s succeeds, and does not change %s", m.Name, name)
+		case errors.Is(err, store.ErrNotDone) && len(done) > 0 && len(w.whole.changes[m.Name]) == 1:
+			w.Errorf("%s changes %s, and answers that nothing was changed: %v", m.Name, name, err)
+		case err != nil && !errors.Is(err, store.ErrUnavailable):
+			w.Errorf("%s answers %v", m.Name, err)
+		}
+	}
+}
+
+// fires fires all that is left to fire, by job.
+func (w *interrupted) fires() map[string][]string {
+	all := map[string][]string{}
+	for _, c := range w.drain(epoch.Add(12 * time.Hour)) {
+		name := c.Name.String()
+		all[name] = append(all[name], fmt.Sprintf("%s %s", job.FormatTime(c.Timestamp), c.Callback.Data))
+	}
+	for _, of := range all {
+		slices.Sort(of)
+	}
+	return all
+}
+
+// judgeFired compares what fires in the end with what fires if a mutation was made, or was not.
+func (w *interrupted) judgeFired() {
+	fired := w.fires()
+	for _, m := range w.mutations {
+		for name := range w.whole.changes[m.Name] {
+			want, state := w.none.fired[name], "was not made"
+			if len(w.changes[m.Name][name]) > 0 {
+				want, state = w.whole.fired[name], "was made"
+			}
+			if !slices.Equal(fired[name], want) {
+				w.Errorf("after %q, which %s, %s fires\n%s\nnot\n%s", m.Name, state, name,
+					strings.Join(fired[name], "\n"), strings.Join(want, "\n"))
+			}
+		}
+	}
+}
