@@ -127,11 +127,17 @@ func (n *network) Command(client, name, collection string) (fate mongosim.Fate) 
 			time.Sleep(pause)
 		}
 	}
-	dies := false
-	if of.countdown > 0 && name != "hello" && (write || !of.writes) {
+	dies, halts := false, time.Duration(0)
+	if of.countdown > 0 && of.counts(name, collection) {
 		if of.countdown--; of.countdown == 0 {
-			dies = of.stall == 0
-			of.stalledUntil = later(of.stalledUntil, time.Now().Add(of.stall))
+			switch {
+			case of.stall == 0:
+				dies = true
+			case of.after:
+				halts = of.stall
+			default:
+				of.stalledUntil = later(of.stalledUntil, time.Now().Add(of.stall))
+			}
 		}
 	}
 	if dies && !of.after {
@@ -151,6 +157,9 @@ func (n *network) Command(client, name, collection string) (fate mongosim.Fate) 
 		}
 		time.Sleep(back)
 		of.standStill()
+		if halts > 0 { // once it has the answer
+			n.with(func() { of.stalledUntil = later(of.stalledUntil, time.Now().Add(halts)) })
+		}
 		return !loseAnswer && n.passable(context.Background(), of)
 	}
 	return fate

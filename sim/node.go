@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -51,6 +52,7 @@ type node struct {
 	dead         bool
 	countdown    int           // commands until it dies or stands still; 0 for never
 	writes       bool          // only those count that change something
+	counted      string        // only these count; empty for all
 	after        bool          // the last of them takes effect
 	stall        time.Duration // how long it then stands still; 0 if it dies
 	stalledUntil time.Time
@@ -73,6 +75,17 @@ func (w *world) start(replica, life int) *node {
 		n.live(ctx)
 	}()
 	return n
+}
+
+// count has a fault come by its count of commands. The caller has the network's lock.
+func (n *node) count(f *Fault, stall time.Duration) {
+	n.countdown, n.writes, n.counted, n.after, n.stall = f.N, f.Writes, f.Of, f.After, stall
+}
+
+// counts reports whether a command counts until a fault comes. The caller has the network's lock.
+func (n *node) counts(name, collection string) bool {
+	return name != "hello" && (!n.writes || slices.Contains(writes, name)) &&
+		(n.counted == "" || n.counted == name+" "+collection)
 }
 
 // now is the clock of the replica. A replica that stands still does not read it.

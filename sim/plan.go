@@ -94,11 +94,12 @@ type Fault struct {
 	What    string
 	At, For Span
 	Replica int
-	// N counts commands until a crash or a stall, or only those that change something; After has the last of them take
-	// effect.
-	N      int  `json:",omitzero"`
-	Writes bool `json:",omitzero"`
-	After  bool `json:",omitzero"`
+	// N counts commands until a crash or a stall, or only those that change something, or those that Of names, such as
+	// "find jobs"; After has the last of them take effect, and a replica that stalls has its answer.
+	N      int    `json:",omitzero"`
+	Writes bool   `json:",omitzero"`
+	Of     string `json:",omitzero"`
+	After  bool   `json:",omitzero"`
 	// By is the step of a clock.
 	By Span `json:",omitzero"`
 }

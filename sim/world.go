@@ -112,7 +112,7 @@ func (w *world) fault(f *Fault) {
 	switch f.What {
 	case Crash:
 		n := w.present(f.Replica)
-		w.net.with(func() { n.countdown, n.writes, n.after, n.stall = f.N, f.Writes, f.After, 0 })
+		w.net.with(func() { n.count(f, 0) })
 		time.Sleep(f.For.D())
 		n.die() // unless it has died already
 		w.lock.Lock()
@@ -132,7 +132,7 @@ func (w *world) fault(f *Fault) {
 	case Stall:
 		n := w.present(f.Replica)
 		if f.N > 0 {
-			w.net.with(func() { n.countdown, n.writes, n.stall = f.N, f.Writes, f.For.D() })
+			w.net.with(func() { n.count(f, f.For.D()) })
 			time.Sleep(countdownFor)
 			w.net.with(func() { n.countdown = 0 })
 			break

@@ -228,7 +228,7 @@ func (b *broker) block(t *testing.T, sender callbacks.Sender) (unblock func()) {
 			defer cancel()
 			return sender.Send(short, delivery(`{"queue":"`+b.name+`","payload":"probe"}`))
 		}()
-		if failure, ok := errors.AsType[*callbacks.Failure](err); ok && failure.Unavailable {
+		if err != nil && strings.Contains(err.Error(), "the broker takes no messages") { // not: its time was over
 			break
 		}
 	}

@@ -337,6 +337,8 @@ type receiver struct {
 	arrivals []arrival      // the requests, in order
 	early    int
 	delay    time.Duration
+	// arrived, if it is set, is called with each request before it is answered.
+	arrived func(a arrival)
 }
 
 // arrival is one request that the receiver got.
@@ -360,16 +362,20 @@ func newReceiver(t *testing.T) *receiver {
 		}
 		h := request.Header
 		r.lock.Lock()
-		r.arrivals = append(r.arrivals, arrival{
+		a := arrival{
 			id: h.Get("webhook-id"), key: h.Get("Carillon-Key"), step: h.Get("Carillon-Step"), subscriber: h.Get("Carillon-Subscriber"),
 			body: string(body), instant: instant, attempt: h.Get("Carillon-Attempt"), at: now,
-		})
+		}
+		r.arrivals = append(r.arrivals, a)
 		r.began[request.Header.Get("webhook-id")]++
 		if now.Before(instant) {
 			r.early++
 		}
-		delay := r.delay
+		delay, arrived := r.delay, r.arrived
 		r.lock.Unlock()
+		if arrived != nil {
+			arrived(a)
+		}
 		select {
 		case <-time.After(delay):
 		case <-request.Context().Done():

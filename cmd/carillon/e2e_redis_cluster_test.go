@@ -1,4 +1,4 @@
-//go:build services
+//go:build services && long
 
 package main_test
 
@@ -10,7 +10,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -28,9 +27,6 @@ import (
 // was acknowledged is lost, and nothing comes twice, except for what docs/stores.md says of a master that dies: the
 // changes that it had acknowledged right before and not yet sent to its replica.
 func TestRedisCluster(t *testing.T) {
-	if os.Getenv("CARILLON_TEST_LONG") == "" {
-		t.Skip("CARILLON_TEST_LONG is not set")
-	}
 	t.Parallel()
 	nodes := newRedisCluster(t)
 	opened, err := openRedis(t.Context(), nodes.url)

@@ -65,6 +65,13 @@ func (c *cluster) ticks(key string, start time.Time, n int) {
 	c.noDeadLetters()
 }
 
+// onArrival sets what is done with each request before it is answered.
+func (r *receiver) onArrival(do func(a arrival)) {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	r.arrived = do
+}
+
 // of is what has arrived of a job.
 func (r *receiver) of(key string) (all []arrival) {
 	r.lock.Lock()
@@ -82,7 +89,6 @@ func TestTicksThroughAKill(t *testing.T) {
 	onEachStore(t, func(t *testing.T, c *cluster) {
 		const n = 20
 		c.start(3, shortLease...)
-		c.receiver.delay = time.Second
 		start := soon()
 		c.call(c.replicas[0], http.MethodPut, "/v1/jobs/tick", c.everySecond(start, n), http.StatusCreated)
 		c.until("half of the ticks have come", func() bool { return len(c.receiver.of("tick")) >= n/2 })
@@ -92,14 +98,23 @@ func TestTicksThroughAKill(t *testing.T) {
 		for _, r := range others {
 			c.stall(r)
 		}
-		stopped := time.Now()
-		var held arrival
-		c.until("the victim delivers a tick", func() bool {
-			all := c.receiver.of("tick")
-			held = all[len(all)-1]
-			return held.instant.After(stopped)
+		stopped, delivers := time.Now(), make(chan arrival, 1)
+		c.receiver.onArrival(func(a arrival) {
+			if a.instant.After(stopped) {
+				victim.kill() // before it is answered
+				select {
+				case delivers <- a:
+				default:
+				}
+			}
 		})
-		victim.kill()
+		var held arrival
+		select {
+		case held = <-delivers:
+		case <-time.After(patience):
+			t.Fatal("the victim delivers no tick")
+		}
+		c.receiver.onArrival(nil)
 		for _, r := range others {
 			r.signal(t, syscall.SIGCONT)
 		}
@@ -127,10 +142,11 @@ func TestTicksThroughARestart(t *testing.T) {
 		c.replicas[0].kill()
 		c.replicas[1].signal(t, syscall.SIGTERM)
 		<-c.replicas[1].exited
-		before := len(c.receiver.of("tick"))
+		down := time.Now()
 		time.Sleep(8 * time.Second) // longer than the ticks that are in the store last
-		if after := len(c.receiver.of("tick")); after != before || after >= n {
-			t.Fatalf("%d deliveries before nothing ran, %d after: the test shows nothing", before, after)
+		all := c.receiver.of("tick")
+		if len(all) >= n || slices.ContainsFunc(all, func(a arrival) bool { return a.instant.After(down) }) {
+			t.Fatalf("%d deliveries, though nothing ran from %s on: the test shows nothing", len(all), job.FormatTime(down))
 		}
 		c.start(2, shortLease...)
 		c.ticks("tick", start, n)

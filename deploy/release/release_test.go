@@ -84,6 +84,7 @@ func TestRelease(t *testing.T) {
 	})
 	t.Run("archive", func(t *testing.T) { checkArchive(t, one(t, first, "*.tar.gz")) })
 	t.Run("debian", func(t *testing.T) { checkPackage(t, one(t, first, "*.deb")) })
+	t.Run("systemd", func(t *testing.T) { checkSystemd(t, one(t, first, "*.deb")) })
 	t.Run("rpm", func(t *testing.T) {
 		path := one(t, first, "*.rpm")
 		output(t, "rpm", "--checksig", "--nosignature", path)

@@ -431,9 +431,13 @@ func (k *keyed) isDead(at time.Time) bool {
 }
 
 // maySupersede reports whether another operation may have ended or replaced a put's job before an instant was
-// delivered, or whether the job may be paused.
+// delivered, or whether the job may be paused. If the final reading shows the payload of the put, none has.
 func (k *keyed) maySupersede(put *Op) bool {
-	return k.Final.Jobs[k.key].State == "paused" || slices.ContainsFunc(k.ops, func(o *Op) bool {
+	final := k.Final.Jobs[k.key]
+	if final.N == put.N && len(k.defining(put.N)) == 1 && final.State != "paused" {
+		return false
+	}
+	return final.State == "paused" || slices.ContainsFunc(k.ops, func(o *Op) bool {
 		replaces := o.Kind == Cancel || o.Kind == Put || o.Kind == Create
 		return o != put && replaces && o.maybe() && !k.latest(o).Before(put.Invoked) && !o.repeats(put)
 	})

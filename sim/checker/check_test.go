@@ -180,3 +180,96 @@ func TestUncounted(t *testing.T) {
 		}
 	}
 }
+
+// TestOvertaken: a request that was delayed on its replica changes nothing that was changed meanwhile, whatever it is
+// answered. After a cancellation there is nothing to compare with.
+func TestOvertaken(t *testing.T) {
+	put := func(n int, from, to float64, status int) Op {
+		return Op{Kind: Put, Key: "k", N: n, Invoked: at(from), Arrived: at(from), Returned: at(to), Status: status}
+	}
+	cancel := Op{Kind: Cancel, Key: "k", Invoked: at(118), Arrived: at(118), Returned: at(118.1), Status: 200}
+	for name, one := range map[string]struct {
+		ops    []Op
+		final  int
+		broken bool
+	}{
+		"it changes nothing":                 {[]Op{put(1, 106, 130, 503), put(2, 116, 116.1, 200)}, 2, false},
+		"it undoes a later change":           {[]Op{put(1, 106, 130, 503), put(2, 116, 116.1, 200)}, 1, true},
+		"the same, and it is told so":        {[]Op{put(1, 106, 130, 200), put(2, 116, 116.1, 200)}, 1, true},
+		"it came at about the same time":     {[]Op{put(1, 115, 130, 200), put(2, 116, 116.1, 200)}, 1, false},
+		"the later change was taken back":    {[]Op{put(1, 106, 130, 201), put(2, 116, 116.1, 201), cancel}, 1, false},
+		"it was sent after the later change": {[]Op{put(1, 117, 130, 200), put(2, 116, 116.1, 200)}, 1, false},
+	} {
+		h := history(one.ops)
+		h.Final.Jobs["k"] = Job{N: one.final}
+		if got := slices.Contains(broken(h), "one order of changes"); got != one.broken {
+			t.Errorf("%s: it is broken: %v", name, got)
+		}
+	}
+}
+
+// TestLostBeside: what the last definition has fires, though another one was submitted at the same time. If it is not
+// known which was the last, nothing is judged.
+func TestLostBeside(t *testing.T) {
+	put := func(n int, from, to float64) Op {
+		o := Op{Kind: Put, Key: "k", N: n, Invoked: at(from), Returned: at(to), Status: 200}
+		if n == 2 {
+			o.Schedule.Instants = []time.Time{at(100)}
+		}
+		return o
+	}
+	for name, one := range map[string]struct {
+		final  Job
+		again  bool
+		broken bool
+	}{
+		"it is the last":              {final: Job{N: 2}, broken: true},
+		"it may be sent again":        {final: Job{N: 2}, again: true},
+		"it is paused":                {final: Job{N: 2, State: "paused"}},
+		"the other one replaced it":   {final: Job{N: 1}},
+		"it was counted as missed":    {final: Job{N: 2, Missed: 1}},
+		"an amendment is shown later": {final: Job{N: 3}},
+	} {
+		ops := []Op{put(1, 10, 12), put(2, 11, 13)}
+		if one.again {
+			ops = append(ops, put(2, 11.5, 14))
+		}
+		h := history(ops)
+		h.Final.Jobs["k"], h.Due = one.final, at(200)
+		if got := slices.Contains(broken(h), "nothing lost"); got != one.broken {
+			t.Errorf("%s: it is broken: %v", name, got)
+		}
+	}
+}
+
+// TestRefused: a quota refuses nothing for which it has room, by all that may count.
+func TestRefused(t *testing.T) {
+	quota := Op{Kind: Quota, Tenant: "t", Jobs: 2, Invoked: at(10), Returned: at(10.1), Status: 200}
+	put := func(key string, replica int, from float64, status int) Op {
+		return Op{
+			Kind: Put, Key: key, Tenant: "t", N: len(key), Replica: replica, Invoked: at(from), Returned: at(from + 0.1),
+			Status: status, Unchanged: status >= 400, Schedule: Schedule{Instants: []time.Time{at(550)}},
+		}
+	}
+	slow := Trouble{What: "slow", Replica: -1, From: at(99), To: at(101)}
+	for name, one := range map[string]struct {
+		ops     []Op
+		trouble Trouble
+		broken  bool
+	}{
+		"there is nothing":              {ops: []Op{quota, put("a", 1, 100, 403)}, broken: true},
+		"one job, and room for one":     {ops: []Op{quota, put("a", 1, 100, 201), put("bb", 1, 200, 403)}, broken: true},
+		"two jobs":                      {ops: []Op{quota, put("a", 1, 100, 201), put("bb", 1, 120, 201), put("ccc", 1, 200, 403)}},
+		"one job counts twice":          {ops: []Op{quota, put("a", 1, 100, 201), put("bb", 1, 110, 403)}},
+		"only at its own replica":       {ops: []Op{quota, put("a", 2, 100, 201), put("bb", 1, 110, 403)}, broken: true},
+		"longer, if counting takes it":  {ops: []Op{quota, put("a", 1, 100, 201), put("bb", 1, 200, 403)}, trouble: slow},
+		"what was refused counts not":   {ops: []Op{quota, put("a", 1, 100, 412), put("bb", 1, 110, 403)}, broken: true},
+		"but while it is still decided": {ops: []Op{quota, put("a", 1, 100, 412), put("bb", 1, 100.05, 403)}},
+	} {
+		h := history(one.ops)
+		h.Troubles = []Trouble{one.trouble}
+		if got := slices.Contains(broken(h), "quotas"); got != one.broken {
+			t.Errorf("%s: it is broken: %v", name, got)
+		}
+	}
+}

@@ -95,12 +95,13 @@ func (h *History) quota(q *Op) (found []Violation) {
 }
 
 // refused: a quota refuses no job for which it has room. A submission counts while it is under way, even if it changes
-// nothing in the end, and so do former submissions of the same key: a cancellation makes room only some time later.
+// nothing in the end, and so do former submissions of the same key: a cancellation makes room only some time later. One
+// that is under way while a replica counts may count twice until the next count.
 func (h *History) refused(o *Op) (found []Violation) {
 	if o.Status != 403 || o.Caller != "" || o.Kind != Put && o.Kind != Create {
 		return nil
 	}
-	others, least := map[string]bool{}, 0
+	others, least := map[string]int{}, 0
 	for i := range h.Ops {
 		switch p := &h.Ops[i]; {
 		case p == o || p.Tenant != o.Tenant || !p.Invoked.Before(o.Returned):
@@ -108,17 +109,32 @@ func (h *History) refused(o *Op) (found []Violation) {
 		case p.Kind == Quota && (least == 0 || p.Jobs < least):
 			least = p.Jobs
 		case p.Kind == Put || p.Kind == Create:
-			others[p.Key] = true
+			others[p.Key] = max(others[p.Key], 1)
+			if h.twice(p, o) {
+				others[p.Key] = 2
+			}
 		}
 	}
-	if len(others) < least {
+	n := 0
+	for _, counted := range others {
+		n += counted
+	}
+	if n < least {
 		found = append(found, Violation{
 			Rule: "quotas", Key: o.Key, At: o.Returned,
 			Text: fmt.Sprintf("a job was refused while the tenant had %d others at most, and may have %d in all",
-				len(others), least),
+				n, least),
 		})
 	}
 	return found
+}
+
+// twice reports whether a submission may count twice when another one is refused: its replica may have counted while it
+// was under way, and the next count comes within twenty times the duration of that one, which a fault makes longer.
+func (h *History) twice(p, refused *Op) bool {
+	const next = 16 * time.Second // no count takes longer than 0.8 s without a fault
+	return p.Replica == refused.Replica && (p.Returned.Add(next).After(refused.Invoked) ||
+		!h.calmBetween(p.Invoked, p.Returned.Add(next)))
 }
 
 // cancelledBeside reports whether the job was cancelled while an operation was under way, which may have begun as a

@@ -11,6 +11,7 @@ type jobState struct {
 	exists bool
 	n      int
 	put    *Op // that has made the schedule
+	by     *Op // that has made the payload
 }
 
 // wrong is how far the clocks of replicas that claim may be wrong: what is further ahead has not fired by any.
@@ -40,7 +41,7 @@ func (k *keyed) register() {
 		if !o.succeeded() && o.Status != 404 && o.Status != 412 && !o.maybe() {
 			continue // it was refused, for a reason that says nothing about the job
 		}
-		call(o, o, k.effective(o))
+		call(o, o, k.latest(o))
 	}
 	if final, there := k.Final.Jobs[k.key]; len(ops) > 0 && len(k.Final.Unread) == 0 {
 		o := &Op{Kind: Get, Key: k.key, Status: 404, Invoked: k.Ended, Returned: k.Ended}
@@ -63,21 +64,11 @@ func (k *keyed) register() {
 // the store's clock to within less.
 const overtaken = 2 * time.Second
 
-// effective returns the time after which an operation can't take effect any more. A request that was delayed on its
-// replica does not undo what was changed meanwhile, if it finds that change: after a cancellation it finds none.
-func (k *keyed) effective(o *Op) time.Time {
-	until := k.latest(o)
-	if o.Arrived.IsZero() || o.Kind != Put && o.Kind != Amend && o.Kind != Cancel {
-		return until
-	}
-	most := until
-	for _, p := range k.ops {
-		if (p.Kind == Put || p.Kind == Create || p.Kind == Amend) && p.succeeded() &&
-			p.Invoked.After(o.Arrived.Add(overtaken)) && p.Returned.Before(until) && !k.cancelledBetween(p.Invoked, most) {
-			until = p.Returned
-		}
-	}
-	return until
+// late reports whether an operation comes too late to change a job: a request that was delayed on its replica does not
+// undo what was changed meanwhile, if it finds that change. After a cancellation it finds none.
+func (s jobState) late(o *Op) bool {
+	return s.by != nil && !o.Arrived.IsZero() && (o.Kind == Put || o.Kind == Amend || o.Kind == Cancel) &&
+		s.by.Invoked.After(o.Arrived.Add(overtaken))
 }
 
 // next returns the states in which an operation may leave a job; none if its answer contradicts the state.
@@ -90,7 +81,7 @@ func next(s jobState, o *Op) []any {
 	}
 	switch o.Kind {
 	case Put:
-		return []any{effect(s, o)}
+		return when(!s.late(o), effect(s, o))
 	case Create:
 		if o.Status == 412 {
 			return when(s.exists, s)
@@ -101,7 +92,8 @@ func next(s jobState, o *Op) []any {
 			return when(!s.exists, s)
 		}
 		// It counts all that was ahead. Without a job, it may have found triggered occurrences.
-		return when(s.ahead(o) <= o.Cancelled+o.InFlight || s.put.Schedule.Every > 0, jobState{})
+		counted := s.ahead(o) <= o.Cancelled+o.InFlight || s.put.Schedule.Every > 0
+		return when(counted && !s.late(o), jobState{})
 	case Get:
 		if o.Status == 404 {
 			return when(!s.exists, s)
@@ -116,17 +108,20 @@ func next(s jobState, o *Op) []any {
 	if o.Status == 404 {
 		return when(!s.exists, s)
 	}
-	return when(s.exists, effect(s, o))
+	return when(s.exists && !s.late(o), effect(s, o))
 }
 
-// effect returns the state after an operation that takes effect.
+// effect returns the state after an operation that takes effect, if it still may.
 func effect(s jobState, o *Op) jobState {
+	if s.late(o) {
+		return s
+	}
 	switch o.Kind {
 	case Put, Create:
-		return jobState{true, o.N, o}
+		return jobState{true, o.N, o, o}
 	case Amend:
 		if s.exists {
-			s.n = o.N
+			s.n, s.by = o.N, o
 		}
 	case Cancel:
 		return jobState{}

@@ -89,7 +89,7 @@ func (s *server) await(what string, check func() bool) {
 	s.t.Helper()
 	for deadline := time.Now().Add(5 * time.Minute); !check(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			s.t.Fatalf("in half a minute it did not come to pass that %s", what)
+			s.t.Fatalf("in five minutes it did not come to pass that %s", what)
 		}
 	}
 }
