@@ -195,8 +195,8 @@ func (d *Dispatcher) Ready() error {
 }
 
 // Run claims and fires until ctx ends. Then it hands over to the other replicas if they take turns, stops claiming, and
-// lets callbacks under way end, all within ShutdownTimeout. It cancels the rest, and writes every outcome. The error is nil unless outcomes could not be written; those occurrences
-// are claimed again when their leases end.
+// lets callbacks under way end, all within ShutdownTimeout. It cancels the rest, and writes every outcome. The error is
+// nil unless outcomes could not be written; those occurrences are claimed again when their leases end.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	d.beat(ctx) // before anything counts the replicas
 	stopJobs, err := d.startJobs(ctx)

@@ -60,8 +60,9 @@ func later(a, b time.Time) time.Time { return latestOf(a.Round(0), b.Round(0)) }
 // ownerOf returns the replica to which a turn belongs, by rendezvous hashing: if one replica comes or goes, only its
 // own turns change. A replica's rank depends on nothing but itself and the turn. So while some know of a replica that
 // came or is about to go, and others do not, each turn belongs to at least one of those that claim: to that of the
-// highest rank, in its own view. For that, one that goes has to claim until nobody has it in view. Every second turn reverses the ranks of the turn before. So nobody has more than two
-// turns in a row, and each soon learns what one is like.
+// highest rank, in its own view. For that, one that goes has to claim until nobody has it in view. Every second turn
+// reverses the ranks of the turn before. So nobody has more than two turns in a row, and each soon learns what one is
+// like.
 func ownerOf(turn int64, replicas []string) (owner string) {
 	var highest uint64
 	for _, r := range replicas {

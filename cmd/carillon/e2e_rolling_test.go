@@ -25,7 +25,7 @@ func TestRollingRestart(t *testing.T) {
 	if os.Getenv("CARILLON_TEST_LONG") == "" { // it differs little from store to store
 		tested = slices.DeleteFunc(slices.Clone(stores), func(s freshStore) bool { return s.name != "sqlite" && s.name != "postgres" })
 	}
-	on(t, tested, func(t *testing.T, c *cluster) { c.rollingRestart(2, 0, longLease...) })
+	on(t, tested, func(_ *testing.T, c *cluster) { c.rollingRestart(2, 0, longLease...) })
 }
 
 // TestRollingRestartOfMany is the same with replicas that take turns. It tells how late the deliveries were.
@@ -34,7 +34,7 @@ func TestRollingRestartOfMany(t *testing.T) {
 		t.Skip("each replica takes 12 s to stop; a test in virtual time has shown that nothing is late")
 	}
 	tested := slices.DeleteFunc(slices.Clone(stores), func(s freshStore) bool { return s.name != "postgres" })
-	on(t, tested, func(t *testing.T, c *cluster) {
+	on(t, tested, func(_ *testing.T, c *cluster) {
 		c.rollingRestart(5, 30*time.Second, append([]string{"--concurrency=256"}, longLease...)...)
 	})
 }
