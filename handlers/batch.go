@@ -64,7 +64,8 @@ func (a *api) postBatch(c *gin.Context) error {
 // goroutine reads the body.
 func (a *api) runBatch(c *gin.Context, items itemReader, results *resultWriter, body *batchBody) bool {
 	ctx, cancel := context.WithCancel(c.Request.Context())
-	arrived := func() time.Time { return arrival(c.Request) }
+	request := c.Request
+	arrived := func() time.Time { return arrival(request) }
 	common, chunks := itemCommon{who(c), traceOf(c.Request), InsideOf(ctx), arrived}, make(chan chunk, 1)
 	var running sync.WaitGroup
 	flow := a.Limiter.Flow(common.by.key(), common.by.tenant)
