@@ -42,7 +42,7 @@ type claimLoop struct {
 	scanAt   time.Time              // the time of the next scan, unless a poll comes first; zero to wait for a poll
 	scanned  time.Time              // due times up to this are known; zero if the last scan failed, or one is under way
 	noScan   time.Time              // no poll starts a scan before this
-	polled   time.Time              // when a poll last started a scan
+	polled   time.Time              // when a poll last planned a scan
 	woken    map[job.Lane]time.Time // due times from Wake since the scan began
 
 	claimFaults faults
@@ -89,6 +89,26 @@ func (l *claimLoop) run(ctx context.Context) {
 	}
 }
 
+// handOver tells the other replicas that this one stops. If replicas take turns, it goes on claiming in its turns until
+// all have read that, at most for half of the time that a stop may take. So nothing is late. It returns at once if all
+// claim at each instant now, if nothing falls due as far as known, or if the store fails.
+func (l *claimLoop) handOver(ctx context.Context) {
+	if l.queue.Next().IsZero() || !l.writes() {
+		return
+	}
+	lasts := min(beatInterval+2*l.cfg.Tick, l.cfg.ShutdownTimeout/2) // they beat, and then poll
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lasts)
+	defer cancel()
+	telling, told := context.WithTimeout(ctx, beatInterval/5)
+	l.beat(telling) // and it reads how many others there are now
+	told()
+	l.turns.meet(l.beating(), l.now())
+	if l.turns.taken(l.now()) {
+		l.log.Info("stopping: handing over to the other replicas", "within", lasts)
+		l.run(ctx)
+	}
+}
+
 // catchUp takes all pending events without waiting. While there is a backlog and a free slot, the loop claims all the
 // time. So the next claim is as large as possible, and covers all known due lanes.
 func (l *claimLoop) catchUp(ctx context.Context) {
@@ -106,10 +126,14 @@ func (l *claimLoop) catchUp(ctx context.Context) {
 	}
 }
 
-// takePoll starts a scan, unless a poll did so just now: the scheduler may fire twice at once.
+// takePoll plans a scan, unless a poll did so just now: the scheduler may fire twice at once.
 func (l *claimLoop) takePoll(ctx context.Context) {
 	if now := l.now(); now.Sub(l.polled) > l.cfg.Tick/2 && !now.Before(l.noScan) {
 		l.polled = now
+		if wait := l.turns.pollIn(now); wait > 0 {
+			l.scanAt = now.Add(wait)
+			return
+		}
 		l.scan(ctx)
 	}
 }

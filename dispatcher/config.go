@@ -47,8 +47,8 @@ type Config struct {
 
 	// Status counts how late occurrences are fired. It may be nil.
 	Status *status.Watch
-	// Tells returns what this replica tells the others in its heartbeats: less than 64 KiB. Nil tells nothing.
-	Tells func() []byte
+	// Tells returns what this replica tells the others in its heartbeats, besides whether it is ready. It may be nil.
+	Tells func() status.Heartbeat
 
 	// History records each attempt after its outcome was written; nil records none.
 	History Recorder
@@ -65,7 +65,7 @@ type Config struct {
 	CallbackTimeout time.Duration
 	// Concurrency is the largest number of callbacks under way.
 	Concurrency int
-	// ShutdownTimeout is the longest time that Run waits for callbacks under way when its context ends.
+	// ShutdownTimeout is the longest time that Run hands over, and waits for callbacks under way, when its context ends.
 	ShutdownTimeout time.Duration
 	// CatchUpLimit is the largest number of a recurring job's instants that fire late, of those that fell due while
 	// nothing ran. All replicas should agree on it.

@@ -60,7 +60,7 @@ type Dispatcher struct {
 	// nil if none wait; and the expander's last success, or its start.
 	progress, unsettled, expanded atomic.Pointer[time.Time]
 	beaten                        atomic.Pointer[time.Time] // when the last heartbeat began that the store took
-	others                        atomic.Pointer[[]string]  // the replicas with heartbeats, in the order of their ids
+	others                        atomic.Pointer[[]string]  // the replicas that beat and are ready
 	stopping                      atomic.Bool
 }
 
@@ -194,9 +194,9 @@ func (d *Dispatcher) Ready() error {
 	return nil
 }
 
-// Run claims and fires until ctx ends. Then it stops claiming, lets callbacks under way end within ShutdownTimeout,
-// cancels the rest, and writes every outcome. The error is nil unless outcomes could not be written; those occurrences
-// are claimed again when their leases end.
+// Run claims and fires until ctx ends. Then it hands over to the other replicas if they take turns, stops claiming, and
+// lets callbacks under way end, all within ShutdownTimeout. It cancels the rest, and writes every outcome. The error is
+// nil unless outcomes could not be written; those occurrences are claimed again when their leases end.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	d.beat(ctx) // before anything counts the replicas
 	stopJobs, err := d.startJobs(ctx)
@@ -223,13 +223,15 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		pages:   make(chan scanPage, 1), woken: make(map[job.Lane]time.Time),
 	}
 	l.run(ctx)
+	stopped := d.now()
 	d.stopping.Store(true)
+	l.handOver(ctx)
 	stopJobs()
 
 	if busy := d.cfg.Concurrency - l.free; busy > 0 {
 		d.log.Info("stopping: waiting for callbacks under way", "callbacks", busy)
 	}
-	if !l.waitIdle(d.cfg.ShutdownTimeout) {
+	if !l.waitIdle(d.cfg.ShutdownTimeout - d.now().Sub(stopped)) {
 		d.log.Warn("stopping: cancelling callbacks under way", "callbacks", d.cfg.Concurrency-l.free)
 		cancelFiring()
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jonboulle/clockwork"
 
+	"github.com/carillon-scheduler/carillon/status"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/replicas"
 )
@@ -153,13 +154,14 @@ func (d *Dispatcher) sweep(ctx context.Context) {
 func (d *Dispatcher) beat(ctx context.Context) {
 	begun := d.now()
 	now := begun.Truncate(time.Millisecond)
-	var tells []byte
+	var tells status.Heartbeat
 	if d.cfg.Tells != nil {
 		tells = d.cfg.Tells()
 	}
+	tells.Ready = d.Ready() == nil
 	d.noteBeat(ctx, storeTimeout, func(ctx context.Context) error {
 		hours, stored := d.hours()
-		err := replicas.Beat(ctx, d.cfg.Store, d.replica, tells, now, now.Add(beatFor), hours...)
+		err := replicas.Beat(ctx, d.cfg.Store, d.replica, tells.Encode(), now, now.Add(beatFor), hours...)
 		if err == nil {
 			d.beaten.Store(&begun)
 			stored()
@@ -169,7 +171,8 @@ func (d *Dispatcher) beat(ctx context.Context) {
 	})
 }
 
-// meetReplicas reads which replicas have beaten lately, by their own clocks. One whose clock is far off does not claim.
+// meetReplicas reads which replicas have beaten lately, by their own clocks, and were ready. One whose clock is far off
+// does not claim, and one that stops is about to end.
 func (d *Dispatcher) meetReplicas(ctx context.Context, now time.Time) error {
 	all, err := replicas.List(ctx, d.cfg.Store, now)
 	if err != nil {
@@ -177,7 +180,8 @@ func (d *Dispatcher) meetReplicas(ctx context.Context, now time.Time) error {
 	}
 	var lately []string
 	for _, r := range all {
-		if now.Sub(r.Seen).Abs() <= beatInterval*3/2 {
+		told, ok := status.DecodeHeartbeat(r.Tells)
+		if now.Sub(r.Seen).Abs() <= beatInterval*3/2 && (told.Ready || !ok) {
 			lately = append(lately, r.ID)
 		}
 	}
@@ -185,7 +189,7 @@ func (d *Dispatcher) meetReplicas(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// beating returns the replicas that had beaten lately when this replica last beat.
+// beating returns the replicas that had beaten lately, and were ready, when this replica last beat.
 func (d *Dispatcher) beating() []string {
 	if known := d.others.Load(); known != nil {
 		return *known

@@ -128,7 +128,7 @@ func (n *network) Command(client, name, collection string) (fate mongosim.Fate) 
 		}
 	}
 	dies, halts := false, time.Duration(0)
-	if of.countdown > 0 && name != "hello" && (write || !of.writes) && (of.counted == "" || of.counted == name+" "+collection) {
+	if of.countdown > 0 && of.counts(name, collection) {
 		if of.countdown--; of.countdown == 0 {
 			switch {
 			case of.stall == 0:

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -79,6 +80,12 @@ func (w *world) start(replica, life int) *node {
 // count has a fault come by its count of commands. The caller has the network's lock.
 func (n *node) count(f *Fault, stall time.Duration) {
 	n.countdown, n.writes, n.counted, n.after, n.stall = f.N, f.Writes, f.Of, f.After, stall
+}
+
+// counts reports whether a command counts until a fault comes. The caller has the network's lock.
+func (n *node) counts(name, collection string) bool {
+	return name != "hello" && (!n.writes || slices.Contains(writes, name)) &&
+		(n.counted == "" || n.counted == name+" "+collection)
 }
 
 // now is the clock of the replica. A replica that stands still does not read it.

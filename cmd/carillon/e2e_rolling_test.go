@@ -25,41 +25,58 @@ func TestRollingRestart(t *testing.T) {
 	if os.Getenv("CARILLON_TEST_LONG") == "" { // it differs little from store to store
 		tested = slices.DeleteFunc(slices.Clone(stores), func(s freshStore) bool { return s.name != "sqlite" && s.name != "postgres" })
 	}
-	on(t, tested, func(t *testing.T, c *cluster) {
-		c.start(2, longLease...)
-		clients := &submitters{callback: c.webhook(), stop: make(chan struct{})}
-		clients.use(c.replicas)
-		for range 4 {
-			clients.Go(clients.submit)
-		}
-		c.until("deliveries come", func() bool { n, _ := c.receiver.counts(); return n > 20 })
-		for range 2 {
-			old := c.replicas[0]
-			c.replicas = append(c.replicas[1:], c.startOne(longLease...))
-			clients.use(c.replicas)
-			old.signal(t, syscall.SIGTERM)
-			select {
-			case <-old.exited:
-			case <-time.After(patience):
-				old.kill()
-				t.Fatal("it does not end")
-			}
-			if old.err != nil {
-				t.Errorf("it ended with %v\n%s", old.err, old.log)
-			}
-			clients.until(c, 40)
-		}
-		close(clients.stop)
-		clients.Wait()
-		for _, problem := range clients.problems {
-			t.Error(problem)
-		}
-		for i := range clients.accepted.Load() {
-			c.finished(fmt.Sprint("job-", i))
-		}
-		c.expectDeliveries(int(clients.accepted.Load()))
-		c.logLateness()
+	on(t, tested, func(_ *testing.T, c *cluster) { c.rollingRestart(2, 0, longLease...) })
+}
+
+// TestRollingRestartOfMany is the same with replicas that take turns. It tells how late the deliveries were.
+func TestRollingRestartOfMany(t *testing.T) {
+	if os.Getenv("CARILLON_TEST_LONG") == "" {
+		t.Skip("each replica takes 12 s to stop; a test in virtual time has shown that nothing is late")
+	}
+	tested := slices.DeleteFunc(slices.Clone(stores), func(s freshStore) bool { return s.name != "postgres" })
+	on(t, tested, func(_ *testing.T, c *cluster) {
+		c.rollingRestart(5, 30*time.Second, append([]string{"--concurrency=256"}, longLease...)...)
 	})
+}
+
+// rollingRestart starts replicas with these options, and replaces them after some time: those that take turns do so by
+// then.
+func (c *cluster) rollingRestart(replicas int, after time.Duration, options ...string) {
+	t := c.T
+	c.start(replicas, options...)
+	clients := &submitters{callback: c.webhook(), stop: make(chan struct{})}
+	clients.use(c.replicas)
+	for range 4 {
+		clients.Go(clients.submit)
+	}
+	c.until("deliveries come", func() bool { n, _ := c.receiver.counts(); return n > 20 })
+	time.Sleep(after)
+	for range replicas {
+		old := c.replicas[0]
+		c.replicas = append(c.replicas[1:], c.startOne(options...))
+		clients.use(c.replicas)
+		old.signal(t, syscall.SIGTERM)
+		select {
+		case <-old.exited:
+		case <-time.After(patience):
+			old.kill()
+			t.Fatal("it does not end")
+		}
+		if old.err != nil {
+			t.Errorf("it ended with %v\n%s", old.err, old.log)
+		}
+		clients.until(c, 40)
+	}
+	close(clients.stop)
+	clients.Wait()
+	for _, problem := range clients.problems {
+		t.Error(problem)
+	}
+	for i := range clients.accepted.Load() {
+		c.finished(fmt.Sprint("job-", i))
+	}
+	c.expectDeliveries(int(clients.accepted.Load()))
+	c.logLateness()
 }
 
 // submitters are clients that each submit one job after the other, due soon.

@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -84,6 +85,7 @@ func TestRelease(t *testing.T) {
 	})
 	t.Run("archive", func(t *testing.T) { checkArchive(t, one(t, first, "*.tar.gz")) })
 	t.Run("debian", func(t *testing.T) { checkPackage(t, one(t, first, "*.deb")) })
+	t.Run("systemd", func(t *testing.T) { checkSystemd(t, one(t, first, "*.deb")) })
 	t.Run("rpm", func(t *testing.T) {
 		path := one(t, first, "*.rpm")
 		output(t, "rpm", "--checksig", "--nosignature", path)
@@ -106,6 +108,23 @@ func TestRelease(t *testing.T) {
 			t.Error("the chart has not the files that it should have")
 		}
 	})
+}
+
+// TestOtherProcessor: the archive and the packages for the processor that this machine does not have are in a release,
+// and the program delivers there. Debian's emulator stands in for the processor.
+func TestOtherProcessor(t *testing.T) {
+	other := map[string][2]string{"amd64": {"arm64", "qemu-aarch64-static"}, "arm64": {"amd64", "qemu-x86_64-static"}}[runtime.GOARCH]
+	out := t.TempDir()
+	if err := run([]string{"-out", out, "-platforms", "linux/amd64,linux/arm64"}); err != nil {
+		t.Fatal(err)
+	}
+	one(t, out, "*_"+other[0]+".deb")
+	archive := one(t, out, "*_linux_"+other[0]+".tar.gz")
+	program := filepath.Join(t.TempDir(), "carillon")
+	place(t, program, untar(t, archive)[strings.TrimSuffix(filepath.Base(archive), ".tar.gz")+"/carillon"], 0o755)
+	if said := output(t, other[1], program, "demo"); !strings.Contains(said, "11 of 11 delivered") {
+		t.Errorf("for %s, the demo prints\n%s", other[0], said)
+	}
 }
 
 func one(t *testing.T, folder, pattern string) string {

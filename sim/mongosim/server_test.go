@@ -28,7 +28,13 @@ func (calm) Command(string, string, string) mongosim.Fate { return mongosim.Fate
 type restless struct{ calm }
 
 func (restless) Command(string, string, string) mongosim.Fate {
-	fate := mongosim.Fate{Yield: runtime.Gosched}
+	met := 0
+	fate := mongosim.Fate{Yield: func() {
+		// Yields of a large command are few: each may last as long as everything else that waits for a processor.
+		if met++; met < 50 || met%50 == 0 {
+			runtime.Gosched()
+		}
+	}}
 	if n := rand.IntN(64); n <= 8 {
 		most := time.Millisecond
 		if n == 0 {

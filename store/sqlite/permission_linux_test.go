@@ -10,6 +10,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store/sqlite"
 )
 
+const nobody = 65534
+
 // Jobs may have secrets, and other users of the machine are none of the operator's.
 func TestFilesAreForTheirOwner(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "carillon.db")
@@ -25,6 +27,32 @@ func TestFilesAreForTheirOwner(t *testing.T) {
 		}
 		if mode := info.Mode().Perm(); mode != 0o600 {
 			t.Errorf("%s has the mode %o", filepath.Base(name), mode)
+		}
+	}
+}
+
+// A service may have a user and a folder of its own, and root may use its file before it does.
+func TestFileOfRoot(t *testing.T) {
+	folder, owner := t.TempDir(), os.Geteuid()
+	if owner == 0 {
+		owner = nobody
+		if err := os.Chown(folder, nobody, nobody); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(folder, "carillon.db")
+	s, err := sqlite.Open(t.Context(), "sqlite:"+path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, name := range []string{path, path + "-wal", path + "-shm"} {
+		info, err := os.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := int(info.Sys().(*syscall.Stat_t).Uid); got != owner {
+			t.Errorf("%s belongs to %d, want %d", filepath.Base(name), got, owner)
 		}
 	}
 }
@@ -89,7 +117,6 @@ func notAsRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		return
 	}
-	const nobody = 65534
 	runtime.LockOSThread()
 	if _, _, errno := syscall.RawSyscall(syscall.SYS_SETFSUID, nobody, 0, 0); errno != 0 {
 		t.Error(errno)

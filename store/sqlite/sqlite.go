@@ -91,6 +91,7 @@ func openFile(ctx context.Context, path string) (_ *Store, err error) {
 	// SQLite would make a file that all users of the machine can read, and gives its other files the same permissions. A
 	// file that is there keeps its own, and of one that can't be made SQLite's error tells more.
 	if file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err == nil {
+		giveToFolder(file)
 		_ = file.Close() // nothing was written
 	}
 	if s.writer, err = open(path, "immediate", 1, writerCache); err != nil {

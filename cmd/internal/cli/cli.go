@@ -380,7 +380,9 @@ func (p Program) fromEnvironment(flags *flag.FlagSet) error {
 		}
 		value, err := valueOf(variable)
 		if err == nil && value != "" {
-			err = set(flags, f, value)
+			if err = set(flags, f, value); err != nil {
+				err = fmt.Errorf("%w (from %s)", err, variable)
+			}
 		}
 		errs = append(errs, err)
 	})

@@ -140,7 +140,7 @@ func TestRun(t *testing.T) {
 		{"neither on nor off", "ring --loud=x", "", cli.ExitUsage, `--loud: must be true or false, not "x"`},
 		{"no duration", "ring --after=soon", "", cli.ExitUsage, "--after: must be a duration"},
 		{"no choice", "ring --tune=jazz", "", cli.ExitUsage, `--tune: must be one of round, peal, not "jazz"`},
-		{"by a variable", "ring", "TOWER_HOW_OFTEN=x", cli.ExitUsage, "--how-often: must be a whole number"},
+		{"by a variable", "ring", "TOWER_HOW_OFTEN=x", cli.ExitUsage, `--how-often: must be a whole number, not "x" (from TOWER_HOW_OFTEN)`},
 		{"an argument too many", "oil there", "", cli.ExitUsage, `oil takes no argument, such as "there"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

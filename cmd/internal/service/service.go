@@ -175,7 +175,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 			Counts: cfg.Status.Counts(),
 		}
 	}
-	cfg.Tells = func() []byte { return tell().Encode() }
+	cfg.Tells = tell
 	cfg.History = append(recorders{told}, recorded...)
 	cfg.Callbacks = callbacks.NewRegistry(append(slices.Clone(p.Senders), told.Watcher())...)
 	if s.dispatcher, err = dispatcher.New(cfg); err != nil {
