@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -63,7 +64,9 @@ func (a *api) postBatch(c *gin.Context) error {
 // goroutine reads the body.
 func (a *api) runBatch(c *gin.Context, items itemReader, results *resultWriter, body *batchBody) bool {
 	ctx, cancel := context.WithCancel(c.Request.Context())
-	common, chunks := itemCommon{who(c), traceOf(c.Request), InsideOf(ctx)}, make(chan chunk, 1)
+	request := c.Request
+	arrived := func() time.Time { return arrival(request) }
+	common, chunks := itemCommon{who(c), traceOf(c.Request), InsideOf(ctx), arrived}, make(chan chunk, 1)
 	var running sync.WaitGroup
 	flow := a.Limiter.Flow(common.by.key(), common.by.tenant)
 	running.Go(func() { a.readItems(ctx, common, slowed(ctx, items, flow, a.MaxBody), chunks) })
@@ -90,8 +93,10 @@ func (a *api) runBatch(c *gin.Context, items itemReader, results *resultWriter, 
 				results.add(failure(chunk.items[0].index, "", p))
 				return results.end() == nil
 			}
-			// Items that arrived while the previous chunk was stored count as submitted at its end.
-			if failed++; !a.putChunk(ctx, c, latest(arrival(c.Request), ended), chunk.items, before, results) {
+			// Items that arrived while the previous chunk was stored may be stored for as long after its end as others after
+			// their arrival. They still do not undo what was changed since they arrived.
+			over := latest(chunk.arrived, ended).Add(store.Within)
+			if failed++; !a.putChunk(ctx, c, chunk.arrived, over, chunk.items, before, results) {
 				failed = 0
 			}
 			if InsideOf(ctx) == nil { // else all had arrived before the request was made
@@ -123,23 +128,26 @@ func givenUp(index int) result {
 // item is one item of a batch: a submission, or the error in its place.
 type item struct {
 	*submission
-	index  int
-	key    string // empty if it could not be read
-	weight int
-	err    error
+	index   int
+	key     string // empty if it could not be read
+	weight  int
+	arrived func() time.Time // when the last part read of the request arrived
+	err     error
 }
 
 // itemCommon are the properties that all items of a batch share.
 type itemCommon struct {
-	by    *caller
-	trace job.Trace
-	from  *Inside // nil for a client's own batch
+	by      *caller
+	trace   job.Trace
+	from    *Inside          // nil for a client's own batch
+	arrived func() time.Time // see item
 }
 
 // chunk is a group of items that are stored together.
 type chunk struct {
-	items  []item
-	weight int
+	items   []item
+	weight  int
+	arrived time.Time // when the first item arrived
 }
 
 func (c *chunk) full() bool { return len(c.items) >= chunkItems || c.weight >= chunkWeight }
@@ -156,7 +164,7 @@ func (a *api) readItems(ctx context.Context, common itemCommon, items itemReader
 		if errors.Is(err, io.EOF) {
 			return
 		}
-		it := item{index: index, weight: len(raw), err: err}
+		it := item{index: index, weight: len(raw), arrived: common.arrived, err: err}
 		_, tooLarge := errors.AsType[*http.MaxBytesError](err)
 		if err == nil {
 			a.checkItem(ctx, common, raw, &it)
@@ -177,7 +185,7 @@ func (a *api) readInside(ctx context.Context, common itemCommon, items itemReade
 		if err != nil && !tooLarge {
 			break // the end, or that of ctx
 		}
-		it := item{index: index, weight: len(raw), err: err}
+		it := item{index: index, weight: len(raw), arrived: common.arrived, err: err}
 		if err == nil {
 			a.checkItem(ctx, common, raw, &it)
 		}
@@ -194,7 +202,12 @@ func (a *api) readInside(ctx context.Context, common itemCommon, items itemReade
 }
 
 // add adds an item to a chunk.
-func (c *chunk) add(it item) { c.items, c.weight = append(c.items, it), c.weight+it.weight }
+func (c *chunk) add(it item) {
+	if len(c.items) == 0 {
+		c.arrived = it.arrived()
+	}
+	c.items, c.weight = append(c.items, it), c.weight+it.weight
+}
 
 // send sends a chunk. It returns false if ctx ends.
 func send(ctx context.Context, chunks chan<- chunk, c chunk) bool {
@@ -282,8 +295,15 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// earlier has the versions that earlier chunks of a batch have stored, if all its items count as submitted at one time.
+// earlier has the versions that earlier chunks of a batch have stored since the items of the present one arrived.
 type earlier map[job.Name]job.Revision
+
+// since forgets the versions that come before a span: no later chunk counts as submitted before that.
+func (e earlier) since(newer store.Span) {
+	maps.DeleteFunc(e, func(_ job.Name, version job.Revision) bool {
+		return version <= newer.After || newer == (store.Span{})
+	})
+}
 
 // allow lets a submission replace what an earlier chunk has stored.
 func (e earlier) allow(s *submission) {
@@ -292,13 +312,14 @@ func (e earlier) allow(s *submission) {
 	}
 }
 
-// putChunk stores the submissions of a chunk and adds a result for each of its items. Asked is the time of the
-// submission. Down reports that the store was unavailable for all of them.
+// putChunk stores the submissions of a chunk, until a time, and adds a result for each of its items. Asked is the time
+// of the submission. Down reports that the store was unavailable for all of them.
 func (a *api) putChunk(
-	ctx context.Context, c *gin.Context, asked time.Time, chunk []item, before earlier, results *resultWriter,
+	ctx context.Context, c *gin.Context, asked, over time.Time, chunk []item, before earlier, results *resultWriter,
 ) (down bool) {
-	ctx, cancel, newer := a.between(ctx, asked, asked.Add(store.Within))
+	ctx, cancel, newer := a.between(ctx, asked, over)
 	defer cancel()
+	before.since(newer)
 	submissions := make([]*submission, 0, len(chunk))
 	for i := range chunk {
 		if chunk[i].err == nil {
@@ -315,9 +336,7 @@ func (a *api) putChunk(
 			outcomes = outcomes[1:]
 			down = down && errors.Is(o.err, store.ErrUnavailable)
 			if o.err == nil {
-				if InsideOf(ctx) != nil {
-					before[it.job.Name] = o.version
-				}
+				before[it.job.Name] = o.version
 				results.add(success(it.index, o))
 				a.auditItem(c, o.key, o.status(), o.version)
 				continue

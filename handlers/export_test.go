@@ -26,7 +26,7 @@ func Gathered(ctx context.Context, weight int, wait func()) int {
 	chunks := make(chan chunk, 1)
 	var taken atomic.Int64
 	go func() {
-		for gather(ctx, chunks, item{weight: weight}) {
+		for gather(ctx, chunks, item{weight: weight, arrived: time.Now}) {
 			taken.Add(1)
 		}
 	}()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -248,6 +249,93 @@ func chunk(t *testing.T, prepare func(*api), items ...string) (*api, []result) {
 		t.Fatalf("%d results, want %d", len(results), len(items)+2)
 	}
 	return a, results[1 : len(results)-1]
+}
+
+// TestBatchUndoesNothingLater: an item that waits until the items before it are stored does not undo what another client
+// changes meanwhile.
+func TestBatchUndoesNothingLater(t *testing.T) {
+	t.Parallel()
+	begun, gathered, proceed := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	a := newAPI(t, ofStoresClock, func(c *handlers.Config) {
+		c.Callbacks = callbacks.NewRegistry(watchedSender{"http", func() { close(gathered) }})
+	})
+	a.call("PUT", "/v1/jobs/a", body("a", time.Hour)).want(201)
+	puts := 0
+	a.store.onPut = func([]store.Put) {
+		if puts++; puts == 1 {
+			close(begun)
+			<-proceed
+		}
+	}
+	s := a.stream(t.Context(), asLines)
+	s.send(body("first", time.Hour) + "\n")
+	<-begun
+	s.send(body("a", 2*time.Hour) + "\n")
+	// An item is checked only when the one before it has been gathered.
+	s.send(with(body("last", time.Hour), "callback", map[string]any{"type": "http", "data": "last"}) + "\n")
+	_ = s.items.Close()
+	<-gathered
+	time.Sleep(20 * time.Millisecond) // more than the clocks are known by
+	want := decode[accepted](a.call("PUT", "/v1/jobs/a", body("a", 9*time.Hour)).want(200)).Version
+	close(proceed)
+	<-s.started
+	if s.failure != nil {
+		t.Fatal(s.failure)
+	}
+	got, err := io.ReadAll(s.results)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.close()
+	var statuses []int
+	for _, r := range a.results(asLines, got) {
+		statuses = append(statuses, r.Status)
+	}
+	if !slices.Equal(statuses, []int{201, 409, 201}) {
+		t.Errorf("answered %d, want 201, 409 for what was overtaken, and 201", statuses)
+	}
+	if left := a.definition("a"); left.Version != want {
+		t.Errorf("left is version %s of %v, want %s", left.Version, left.Schedules, want)
+	}
+}
+
+// TestBatchReplacesItsOwn: an item that is read before a full chunk with its key is stored replaces that.
+func TestBatchReplacesItsOwn(t *testing.T) {
+	t.Parallel()
+	const full = 1000
+	begun, read := make(chan struct{}), make(chan struct{})
+	a := newAPI(t, ofStoresClock, func(c *handlers.Config) {
+		c.Callbacks = callbacks.NewRegistry(watchedSender{"http", func() { close(read) }})
+	})
+	puts := 0
+	a.store.onPut = func([]store.Put) {
+		if puts++; puts == 1 {
+			close(begun)
+			<-read
+			time.Sleep(20 * time.Millisecond) // more than the clocks are known by
+		}
+	}
+	s := a.stream(t.Context(), asLines)
+	s.send(body("first", time.Hour) + "\n")
+	<-begun
+	for i := range full {
+		s.send(body(fmt.Sprint(i), time.Hour) + "\n")
+	}
+	s.send(with(body("0", 9*time.Hour), "callback", map[string]any{"type": "http", "data": "last"}) + "\n")
+	_ = s.items.Close()
+	<-s.started
+	if s.failure != nil {
+		t.Fatal(s.failure)
+	}
+	got, err := io.ReadAll(s.results)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.close()
+	results := a.results(asLines, got)
+	if last := results[len(results)-1]; len(results) != full+2 || last.Status != 200 {
+		t.Errorf("of %d results, the last is %+v", len(results), last)
+	}
 }
 
 func TestBatchGathersWhatWaits(t *testing.T) {

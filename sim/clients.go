@@ -61,7 +61,7 @@ func (w *world) observed(o *Op, seen checker.Op) {
 	for i := range o.Items {
 		one := w.begin(&o.Items[i], seen.Replica)
 		one.Invoked, one.Arrived, one.Returned, one.Caller = seen.Invoked, seen.Arrived, seen.Returned, o.Caller
-		one.Ahead, one.Behind = seen.Ahead, seen.Behind
+		one.Ahead, one.Behind, one.Several = seen.Ahead, seen.Behind, true
 		r, told := results[i]
 		switch {
 		case told:

@@ -58,7 +58,7 @@ func program() cli.Program {
 			},
 			{
 				Name: "pending", New: func() cli.Runner { return &benchPending{} },
-				Help: "The cost of a claim, and the memory it takes, while ever more occurrences wait.",
+				Help: "The cost of claims and puts, the number of claims, and the memory, while ever more occurrences wait.",
 			},
 			{
 				Name: "idle", New: func() cli.Runner { return &benchIdle{} },

@@ -106,7 +106,11 @@ func (k *keyed) latest(o *Op) time.Time {
 	if o.Status != 0 {
 		return o.Returned
 	}
-	return o.Invoked.Add(k.Link + k.Within)
+	until := o.Invoked.Add(k.Link + k.Within)
+	if last := o.Returned.Add(k.Within); o.Several && last.After(until) { // none begins once the client has gone
+		return last
+	}
+	return until
 }
 
 // triggered returns the ids of deliveries that were triggered.

@@ -76,6 +76,8 @@ type Op struct {
 	CatchUp  string
 
 	Invoked, Returned time.Time
+	// Several is set if the request asks for several changes, which are made one after the other, each within its time.
+	Several bool
 	// Arrived is when the request came to the replica; zero if that is unknown.
 	Arrived time.Time
 	// Ahead is how far the replica's clock was ahead of the true time, at most; Behind is how far it was behind, at most.

@@ -25,17 +25,16 @@ const splitFrom = 200
 // transaction skips the occurrences that the other has locked, as the claims of two replicas do.
 func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
 	parts := []*part{newPart(p.Quotas, 0)}
-	behind := s.behind.Load()
-	if behind {
+	if s.behind.Load() {
 		parts = halves(p.Quotas)
 	}
 	token := job.NewToken()
 	errs := make([]error, len(parts))
 	var group sync.WaitGroup
 	for i, t := range parts[1:] {
-		group.Go(func() { errs[i+1] = s.claim(ctx, p, t, token, behind) })
+		group.Go(func() { errs[i+1] = s.claim(ctx, p, t, token) })
 	}
-	errs[0] = s.claim(ctx, p, parts[0], token, behind)
+	errs[0] = s.claim(ctx, p, parts[0], token)
 	group.Wait()
 
 	claim := store.Claim{Quotas: make([]store.QuotaLeft, len(p.Quotas))}
@@ -119,38 +118,15 @@ func halves(quotas []store.Quota) []*part {
 	return []*part{newPart(one, 0), newPart(two, middle)}
 }
 
-// full reports whether every quota's limit was reached.
-func (t *part) full() bool {
-	for i, q := range t.quotas {
-		if len(t.found[i]) < q.Limit {
-			return false
-		}
-	}
-	return true
-}
-
-// claim makes one part of a claim. The occurrences that it has found are claimed even if it returns an error.
-//
-// It also reads when each lane's next occurrence becomes due, unless more are due anyway. While claims are behind, it
-// waits to see whether that is so: between the due occurrences and the next one are the remains of all that were
-// claimed and delivered since the table was last vacuumed, which may be millions.
-func (s *Store) claim(ctx context.Context, p store.ClaimParams, t *part, token string, behind bool) error {
+// claim makes one part of a claim, and reads when each lane's next occurrence becomes due. The occurrences that it has
+// found are claimed even if it returns an error.
+func (s *Store) claim(ctx context.Context, p store.ClaimParams, t *part, token string) error {
 	var c quotaColumns
 	for _, q := range t.quotas {
 		c.add(p, q, q.Limit)
 	}
 	sql, args := c.statements(token, p.Now.UnixMilli(), p.Now.Add(p.Lease).UnixMilli())
-	readNext := func(tx *transaction) {
-		_, args := c.statements(p.Due().UnixMilli())
-		place := 0
-		tx.rows(sql.next, func(rows pgx.Rows) error {
-			var next *int64
-			err := rows.Scan(&next)
-			t.next[place] = fromMillis(next)
-			place++
-			return err
-		}, args...)
-	}
+	_, nextArgs := c.statements(p.Due().UnixMilli())
 	found, locked := 0, 0
 	err := s.transact(ctx, func(tx *transaction) {
 		t.clear()
@@ -184,16 +160,18 @@ func (s *Store) claim(ctx context.Context, p store.ClaimParams, t *part, token s
 			found++
 			return nil
 		}, args...)
-		if !behind {
-			readNext(tx)
-		}
+		place := 0
+		tx.rows(sql.next, func(rows pgx.Rows) error {
+			var next *int64
+			err := rows.Scan(&next)
+			t.next[place] = fromMillis(next)
+			place++
+			return err
+		}, nextArgs...)
 	})
 	if err != nil {
 		t.clear()
 		return err
-	}
-	if behind && !t.full() {
-		err = s.transact(ctx, readNext)
 	}
 	if !share(t.found) {
 		err = errors.Join(err, s.readTargets(ctx, t.found))

@@ -47,8 +47,9 @@ type Stats struct {
 	// Begun is when it first claimed, Ended when it last settled; Unix nanoseconds.
 	Begun int64 `json:"begun"`
 	Ended int64 `json:"ended"`
-	// Claims are those that found something.
+	// Claims are those that found something, and Empty those that did not.
 	Claims int `json:"claims"`
+	Empty  int `json:"empty"`
 	// Calls are those to the store.
 	Calls int `json:"calls"`
 	// CPU is the time of all cores that the process has used since it began, Memory and Peak its bytes.
@@ -243,6 +244,8 @@ func (s *probedStore) Claim(ctx context.Context, params store.ClaimParams) (stor
 				samples.Claims = append(samples.Claims, took.Microseconds())
 				samples.Claimed = append(samples.Claimed, int64(n))
 			}
+		} else {
+			stats.Empty++
 		}
 	})
 	return claim, err

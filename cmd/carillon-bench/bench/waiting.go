@@ -59,7 +59,7 @@ func (s Idle) Run(ctx context.Context, b *Bench) error {
 	return replica.stop()
 }
 
-// Pending measures what a claim costs, and how much memory a replica has, while ever more occurrences wait.
+// Pending measures what a claim and a put cost, and how much memory a replica has, while ever more occurrences wait.
 type Pending struct {
 	// Sizes are how many wait, each more than the one before.
 	Sizes []int
@@ -103,16 +103,24 @@ func (s Pending) Run(ctx context.Context, b *Bench) error {
 			name, unit string
 			goal       *goal
 		}{{"claim p50", "ms", nil}, {"claim p99", "ms", ratioAtMost(1.5)}, {"next due p99", "ms", nil},
-			{"deviation p99", "ms", nil}, {"memory", "MiB", ratioAtMost(1.2)}} {
+			{"claims", "each", nil}, {"empty claims", "each", nil}, {"deviation p99", "ms", nil},
+			{"put p50", "ms", nil}, {"put p99", "ms", nil}, {"memory", "MiB", ratioAtMost(1.2)}} {
 			b.figure(name+f.name, f.unit, measured[f.name], first[f.name], f.goal)
 		}
 	}
-	b.note("raw: the same with %d waiting. A claim is one of the firings at %g/s beside those that wait, for %s.",
-		s.Sizes[0], s.Rate, s.Duration)
+	b.note("raw: the same with %d waiting. A claim is one of the firings at %g/s beside those that wait, for %s. "+
+		"Claims, empty or not, are counted for each firing. A put is one of %d requests with a job each, %d at once, after that.",
+		s.Sizes[0], s.Rate, s.Duration, puts, putsAtOnce)
 	return nil
 }
 
-// round fires a little beside what waits.
+// How many jobs are put one by one in a round, and how many of them at once.
+const (
+	puts       = 2000
+	putsAtOnce = 4
+)
+
+// round fires a little beside what waits, and then puts some jobs that wait, too.
 func (s Pending) round(ctx context.Context, b *Bench, round, size int, measured map[string][]float64) error {
 	w := b.work(round, countOf(s.Rate, s.Duration))
 	w.Prefix += fmt.Sprintf("beside-%d-", size)
@@ -122,7 +130,7 @@ func (s Pending) round(ctx context.Context, b *Bench, round, size int, measured 
 	if err := b.fill(ctx, w); err != nil {
 		return err
 	}
-	replica, _, err := b.startReplica(ctx, ReplicaOptions{})
+	replica, url, err := b.startReplica(ctx, ReplicaOptions{})
 	if err != nil {
 		return err
 	}
@@ -137,17 +145,41 @@ func (s Pending) round(ctx context.Context, b *Bench, round, size int, measured 
 	if err := replica.call(ctx, "samples", nil, &samples); err != nil {
 		return err
 	}
+	put, err := s.put(ctx, b, round, size, url)
+	if err != nil {
+		return err
+	}
+	fired := float64(w.Count)
 	at := func(values []int64, share float64) float64 {
 		return float64(quantile(slices.Sorted(slices.Values(values)), share)) / 1000
 	}
 	for name, value := range map[string]float64{
 		"claim p50": at(samples.Claims, 0.5), "claim p99": at(samples.Claims, 0.99), "next due p99": at(samples.Peeks, 0.99),
 		"deviation p99": at(samples.Deviations, 0.99), "memory": float64(all[0].Peak) / (1 << 20),
+		"claims": float64(all[0].Claims+all[0].Empty) / fired, "empty claims": float64(all[0].Empty) / fired,
+		"put p50": at(put, 0.5), "put p99": at(put, 0.99),
 	} {
 		measured[name] = append(measured[name], value)
 	}
 	b.progress("%d waiting, round %d: claim p99 %.2f ms", size, round+1, at(samples.Claims, 0.99))
 	return errors.Join(replica.stop())
+}
+
+// put puts some jobs that wait, one by one, and answers how long each request took, in microseconds.
+func (s Pending) put(ctx context.Context, b *Bench, round, size int, url string) ([]int64, error) {
+	w := b.work(round, puts)
+	w.Prefix += fmt.Sprintf("put-%d-", size)
+	w.Callback = DiscardType
+	w.Start, w.Every = time.Now().Add(farAhead), time.Millisecond
+	submitter, err := b.startPart(ctx, clientRole, b.security.token, nil)
+	if err != nil {
+		return nil, err
+	}
+	var done Submitted
+	if err := submitter.call(ctx, "submit", Submission{URL: url, Work: *w, Connections: putsAtOnce}, &done); err != nil {
+		return nil, err
+	}
+	return done.Latencies, submitter.stop()
 }
 
 // sleep waits, unless ctx ends first.
