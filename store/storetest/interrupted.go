@@ -50,7 +50,8 @@ type Network interface {
 
 // Interrupted tests that each mutation keeps the contract of [store.Store] if the network fails at any of its writes:
 // it changes all that it names, or nothing, and never anything after its time; what it answers is true; and in the end
-// each job fires as before or as it was changed to.
+// each job fires as before or as it was changed to. It also tests that each instant fires once, at whichever of their
+// commands a claim, a put and a replacement meet each other.
 //
 // NewStore makes an empty store. It returns the opener of handles that always work, and that of a handle behind a
 // network. The tests run on virtual time, so the server must live in the same bubble of [testing/synctest].
@@ -102,7 +103,10 @@ func Interrupted(t *testing.T, newStore func(t *testing.T) (well, broken Opener,
 	})
 	for _, m := range meetings {
 		for _, last := range []bool{true, false} {
-			which := map[bool]string{true: "command", false: "commands from"}[last]
+			which := "command"
+			if !last {
+				which = "commands from"
+			}
 			for n, more := 1, true; more && !t.Failed(); n++ {
 				world(t, fmt.Sprintf("%s at %s %d", m.name, which, n), func(w *interrupted) { more = m.test(w, n, last) })
 			}
@@ -193,7 +197,7 @@ func (w *interrupted) take(s store.Store, now time.Time) error {
 // firesOnce expects that each of the instants has fired once, or does in the end.
 func (w *interrupted) firesOnce(want ...time.Time) {
 	w.Helper()
-	fired := append(w.taken, w.drain(epoch.Add(3*time.Hour))...)
+	fired := slices.Concat(w.taken, w.drain(epoch.Add(3*time.Hour)))
 	fired = slices.DeleteFunc(fired, func(c store.Claimed) bool { return c.Name != met })
 	w.expectTimes("fired", timestamps(fired, claimedTime), want...)
 }
