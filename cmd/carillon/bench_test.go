@@ -66,6 +66,8 @@ func figure(t *testing.T, r bench.Report, name string) bench.Figure {
 // TestBench runs each mode small: what it counts must be right, and ratios be there, whatever they are. Only draining takes
 // two rounds, since all modes have the same rounds.
 func TestBench(t *testing.T) {
+	t.Parallel()
+	const rabbitmq = "--callback=rabbitmq"
 	punctual := []string{"early", "lost", "doubled"}
 	for _, c := range []struct {
 		args   []string
@@ -75,7 +77,7 @@ func TestBench(t *testing.T) {
 		{[]string{"drain", "--count=500"}, []string{"drained"}, nil},
 		{[]string{"drain", "--count=500", "--replicas=2"}, []string{"drained"}, nil},
 		{[]string{"drain", "--count=500", "--callback=http", "--secure"}, []string{"drained"}, nil},
-		{[]string{"drain", "--count=500", "--callback=rabbitmq", "--rabbitmq-url=" + needed(t, "CARILLON_TEST_RABBITMQ_URL")}, []string{"drained"}, nil},
+		{[]string{"drain", "--count=500", rabbitmq}, []string{"drained"}, nil},
 		{[]string{"steady", "--rate=200", "--duration=1s", "--callback=http"}, []string{"deviation p50", "deviation p99"}, punctual},
 		{[]string{"burst", "--count=1000"}, []string{"last fired after"}, punctual},
 		{[]string{"mixed", "--rate=200", "--duration=1s"}, []string{"submitted"}, punctual},
@@ -92,6 +94,10 @@ func TestBench(t *testing.T) {
 	} {
 		t.Run(strings.Join(c.args[:1], " "), func(t *testing.T) {
 			t.Parallel()
+			if slices.Contains(c.args, rabbitmq) {
+				url, _ := theBroker(t)
+				c.args = append(c.args, "--rabbitmq-url="+url)
+			}
 			rounds := 1
 			if c.args[0] == "drain" {
 				rounds = 2
@@ -168,6 +174,7 @@ func TestBenchStores(t *testing.T) {
 
 // TestBenchRefuses tries it on a store that is in use.
 func TestBenchRefuses(t *testing.T) {
+	t.Parallel()
 	c := stores[0].cluster(t)
 	c.start(1)
 	path, err := benchBinary()

@@ -16,6 +16,7 @@ import (
 
 // TestAuditOutlivesItsReader: the service goes on when the program that its trail is piped to has ended.
 func TestAuditOutlivesItsReader(t *testing.T) {
+	t.Parallel()
 	path, err := binary()
 	if err != nil {
 		t.Fatal(err)

@@ -19,7 +19,8 @@ import (
 // TestIntakeQueue: replicas that are killed and a broker that is restarted, while submissions are taken from a queue,
 // lose none, and take none twice.
 func TestIntakeQueue(t *testing.T) {
-	brokerURL, control := needed(t, "CARILLON_TEST_RABBITMQ_URL"), needed(t, "CARILLON_TEST_RABBITMQ_CTL")
+	t.Parallel()
+	brokerURL, control := theBroker(t)
 	n := 6000
 	if os.Getenv("CARILLON_TEST_LONG") != "" {
 		n = 100_000

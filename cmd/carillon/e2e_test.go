@@ -211,7 +211,8 @@ func TestCancelAndReplace(t *testing.T) {
 
 // A broker that is restarted in the middle costs no message and no attempt. One restart does for all stores.
 func TestBrokerRestart(t *testing.T) {
-	brokerURL, control := needed(t, "CARILLON_TEST_RABBITMQ_URL"), needed(t, "CARILLON_TEST_RABBITMQ_CTL")
+	t.Parallel()
+	brokerURL, control := theBroker(t)
 	queue := func(s freshStore) string { return "e2e-" + s.name }
 	callback := func(s freshStore) any {
 		return map[string]any{"type": "rabbitmq", "data": map[string]any{"queue": queue(s), "payload": map[string]any{"n": 1}}}
@@ -257,6 +258,17 @@ func TestBrokerRestart(t *testing.T) {
 		})
 	}
 }
+
+// theBroker returns the broker's address and the program that acts on it. Until the test ends, no other has it.
+func theBroker(t *testing.T) (url, control string) {
+	t.Helper()
+	broker.Lock()
+	t.Cleanup(broker.Unlock)
+	return needed(t, "CARILLON_TEST_RABBITMQ_URL"), needed(t, "CARILLON_TEST_RABBITMQ_CTL")
+}
+
+// broker is held by a test that uses the broker, beside others that do not.
+var broker sync.Mutex
 
 func ctl(t *testing.T, control, action string) {
 	t.Helper()

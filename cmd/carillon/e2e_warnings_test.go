@@ -15,6 +15,7 @@ import (
 
 // A replica says at its start and at /readyz that its Redis server keeps nothing on disk, and works nevertheless.
 func TestWarning(t *testing.T) {
+	t.Parallel()
 	url := forgetfulRedis(t)
 	s, err := redis.Open(t.Context(), url)
 	if err != nil {

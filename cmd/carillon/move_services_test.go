@@ -16,6 +16,7 @@ import (
 
 // TestImportTooLarge: the job that one kind of store can hold and another can't is named, with what can be done.
 func TestImportTooLarge(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "export")
 	carillon(t, 0, "export", "--store="+filled(t, 2), "--output="+file)
 	content, err := os.ReadFile(file)

@@ -254,6 +254,7 @@ func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
 // Nothing is written over an export that is there; one that broke off is gone on with.
 func TestResumeExport(t *testing.T) {
+	t.Parallel()
 	const jobs = 1100
 	from := filled(t, jobs)
 	whole := filepath.Join(t.TempDir(), "whole")

@@ -52,20 +52,56 @@ func hashOf(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-var defined = regexp.MustCompile(`(?m)^local function (\w+)\(`)
+// paragraph is a part of prelude.lua, with the names of the functions that it defines.
+type paragraph struct {
+	text    string
+	defines []string
+}
+
+// prelude returns the part of prelude.lua that every script begins with, and the others. It is read once: a program
+// makes all scripts at its start.
+var prelude = sync.OnceValues(func() (first string, others []paragraph) {
+	defined := regexp.MustCompile(`(?m)^local function (\w+)\(`)
+	all := strings.SplitAfter(source("prelude"), "\n\n")
+	for _, text := range all[1:] {
+		p := paragraph{text: text}
+		for _, found := range defined.FindAllStringSubmatch(text, -1) {
+			p.defines = append(p.defines, found[1])
+		}
+		others = append(others, p)
+	}
+	return all[0], others
+})
 
 // withRecords puts the paragraphs of prelude.lua that a script uses before it, and leaves out the others: a server
 // creates each function anew whenever a script runs, which takes longer than most calls of a function.
 func withRecords(body string) string {
-	paragraphs := strings.SplitAfter(source("prelude"), "\n\n")
-	for _, p := range slices.Backward(paragraphs[1:]) { // none uses a later one
-		if slices.ContainsFunc(defined.FindAllStringSubmatch(p, -1), func(f []string) bool {
-			return regexp.MustCompile(`\b` + f[1] + `\(`).MatchString(body)
-		}) {
-			body = p + body
+	first, others := prelude()
+	for _, p := range slices.Backward(others) { // none uses a later one
+		if slices.ContainsFunc(p.defines, func(name string) bool { return uses(body, name) }) {
+			body = p.text + body
 		}
 	}
-	return paragraphs[0] + body
+	return first + body
+}
+
+// uses reports whether Lua code calls a function, and not another whose name ends alike.
+func uses(code, function string) bool {
+	for {
+		before, after, found := strings.Cut(code, function+"(")
+		if !found {
+			return false
+		}
+		if before == "" || !isOfName(before[len(before)-1]) {
+			return true
+		}
+		code = after
+	}
+}
+
+// isOfName reports whether a character may be part of a name in Lua.
+func isOfName(c byte) bool {
+	return c == '_' || '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z'
 }
 
 func source(name string) string {

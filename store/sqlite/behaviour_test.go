@@ -65,7 +65,7 @@ func TestLargePutsAndCancels(t *testing.T) {
 	s, _ := open(t)
 	var puts []store.Put
 	var names []job.Name
-	for i := range 9 {
+	for i := range 4 {
 		puts = append(puts, put(fmt.Sprint("k", i), 3000))
 		names = append(names, puts[i].Job.Name)
 	}

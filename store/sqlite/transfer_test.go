@@ -39,7 +39,7 @@ func TestExportLimitsItsPages(t *testing.T) {
 // An import that exceeds one transaction is complete and is counted.
 func TestLargeImport(t *testing.T) {
 	from, _ := open(t)
-	for _, r := range from.Put(t.Context(), []store.Put{put("a", 9000), put("b", 9000)}) {
+	for _, r := range from.Put(t.Context(), []store.Put{put("a", 5500), put("b", 5500)}) {
 		if r.Err != nil {
 			t.Fatal(r.Err)
 		}
@@ -56,7 +56,7 @@ func TestLargeImport(t *testing.T) {
 		records, after = append(records, page...), next
 	}
 	to, _ := open(t)
-	for _, want := range []int{18_002, 0} {
+	for _, want := range []int{11_002, 0} {
 		if n, err := to.Import(t.Context(), records); n != want || err != nil {
 			t.Errorf("imported %d, %v; want %d", n, err, want)
 		}

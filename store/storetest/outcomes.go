@@ -145,7 +145,7 @@ func testOutcomesCarriedLate(f *fixture) {
 		f.end(held, store.Ack, later, "")
 		f.expectCounts("one that was carried is delivered", n, 3, 1, 0, 0)
 	}
-	const most, lost = 1500, 40 // more than one write of a store changes
+	const most, lost = 1100, 40 // more than one write of a store changes
 	after := make([]time.Duration, most)
 	for i := range after {
 		after[i] = time.Duration(i) * time.Millisecond
