@@ -237,7 +237,7 @@ func (d *Dispatcher) firstSeen(ctx context.Context, names []string, now time.Tim
 	}
 	for part := range slices.Chunk(unknown, largestBatch) {
 		call, cancel := context.WithTimeout(ctx, storeTimeout)
-		found, err := d.tenants.stored.FirstSeen(call, part)
+		found, err := d.cfg.Tenants.FirstSeen(call, part)
 		cancel()
 		if err != nil {
 			return err

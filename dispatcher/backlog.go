@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/carillon-scheduler/carillon/store"
-	"github.com/carillon-scheduler/carillon/store/replicas"
 )
 
 const (
@@ -129,8 +128,10 @@ func (d *Dispatcher) askBacklog(ctx context.Context, now time.Time) (r reading, 
 	if r.oldest, err = d.oldestUnpaused(ctx, now); err != nil {
 		return r, err
 	}
-	r.replicas, err = replicas.Count(ctx, d.cfg.Store, now)
-	return r, err
+	if met := d.met.Load(); met != nil {
+		r.replicas = met.all
+	}
+	return r, nil
 }
 
 // oldestUnpaused returns the time since the oldest due occurrence of an unpaused tenant became due. It skips the

@@ -16,6 +16,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/status"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/tenants"
 )
 
 // Store is the part of a store that a Dispatcher needs.
@@ -35,6 +36,8 @@ type Config struct {
 	Store     Store
 	Callbacks *callbacks.Registry
 	Logger    *slog.Logger
+	// Tenants are those of the store, if others use what the dispatcher lists of them; nil for its own.
+	Tenants *tenants.Tenants
 	// Now reads the machine's wall clock, by which occurrences are due, and its monotonic clock, which measures pauses,
 	// timeouts and ages. Nil is [time.Now]. It must be safe for concurrent use.
 	Now func() time.Time

@@ -60,7 +60,7 @@ type Dispatcher struct {
 	// nil if none wait; and the expander's last success, or its start.
 	progress, unsettled, expanded atomic.Pointer[time.Time]
 	beaten                        atomic.Pointer[time.Time] // when the last heartbeat began that the store took
-	others                        atomic.Pointer[[]string]  // the replicas that beat and are ready
+	met                           atomic.Pointer[meeting]   // at the last heartbeat
 	stopping                      atomic.Bool
 }
 
@@ -78,13 +78,16 @@ func New(cfg Config) (*Dispatcher, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+	if cfg.Tenants == nil {
+		cfg.Tenants = tenants.New(cfg.Store)
+	}
 	outages := map[string]*outage{"": {}}
 	for _, t := range cfg.Callbacks.Types() {
 		outages[t] = &outage{}
 	}
 	d := &Dispatcher{
 		replica: job.NewToken(),
-		tenants: tenancy{stored: tenants.New(cfg.Store), reading: make(chan struct{}, 1)},
+		tenants: tenancy{reading: make(chan struct{}, 1)},
 
 		destinations: destinations.New(cfg.DestinationPolicy(), cfg.Now),
 		finished:     throughput{begun: cfg.Now()},

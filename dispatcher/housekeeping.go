@@ -171,6 +171,13 @@ func (d *Dispatcher) beat(ctx context.Context) {
 	})
 }
 
+// meeting is what a replica has read of all replicas: those that had beaten lately and were ready, and the number of
+// those with a heartbeat.
+type meeting struct {
+	lately []string
+	all    int
+}
+
 // meetReplicas reads which replicas have beaten lately, by their own clocks, and were ready. One whose clock is far off
 // does not claim, and one that stops is about to end.
 func (d *Dispatcher) meetReplicas(ctx context.Context, now time.Time) error {
@@ -185,14 +192,14 @@ func (d *Dispatcher) meetReplicas(ctx context.Context, now time.Time) error {
 			lately = append(lately, r.ID)
 		}
 	}
-	d.others.Store(&lately)
+	d.met.Store(&meeting{lately, len(all)})
 	return nil
 }
 
 // beating returns the replicas that had beaten lately, and were ready, when this replica last beat.
 func (d *Dispatcher) beating() []string {
-	if known := d.others.Load(); known != nil {
-		return *known
+	if met := d.met.Load(); met != nil {
+		return met.lately
 	}
 	return nil
 }

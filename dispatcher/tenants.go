@@ -9,7 +9,6 @@ import (
 
 	"github.com/carillon-scheduler/carillon/dispatcher/fairqueue"
 	"github.com/carillon-scheduler/carillon/job"
-	"github.com/carillon-scheduler/carillon/store/tenants"
 )
 
 // tenantsInterval is the interval at which a replica reads the tenants' settings. New settings apply within that time.
@@ -17,9 +16,8 @@ const tenantsInterval = 5 * time.Second
 
 // tenancy has the tenants' settings and automatic priorities that this replica needs.
 type tenancy struct {
-	stored *tenants.Tenants
-	known  atomic.Pointer[map[string]fairqueue.Tenant] // those with settings; nil until the store has answered
-	auto   autoPriorities
+	known atomic.Pointer[map[string]fairqueue.Tenant] // those with settings; nil until the store has answered
+	auto  autoPriorities
 
 	reading chan struct{} // has room for one: who reads, and owns the fields below
 	next    time.Time     // no reading before this
@@ -88,22 +86,15 @@ func (d *Dispatcher) readTenants(ctx context.Context) {
 
 // askTenants reads all tenants that have settings.
 func (d *Dispatcher) askTenants(ctx context.Context) (map[string]fairqueue.Tenant, error) {
-	known := make(map[string]fairqueue.Tenant)
-	for after := ""; ; {
-		call, cancel := context.WithTimeout(ctx, storeTimeout)
-		page, err := d.tenants.stored.Settings(call, after, largestBatch)
-		cancel()
-		if err != nil {
-			return nil, err
-		}
-		for _, s := range page {
-			known[s.Tenant] = fairqueue.Tenant{
-				Weight: s.Weight, Priority: s.Priority, MaxInFlight: s.MaxInFlight, Paused: s.Paused,
-			}
-		}
-		if len(page) < largestBatch {
-			return known, nil
-		}
-		after = page[len(page)-1].Tenant
+	all, err := d.cfg.Tenants.All(ctx, 0)
+	if err != nil {
+		return nil, err
 	}
+	known := make(map[string]fairqueue.Tenant, len(all.Settings))
+	for name, s := range all.Settings {
+		known[name] = fairqueue.Tenant{
+			Weight: s.Weight, Priority: s.Priority, MaxInFlight: s.MaxInFlight, Paused: s.Paused,
+		}
+	}
+	return known, nil
 }

@@ -33,7 +33,7 @@ const (
 	mostNoted    = 10_000 // entries of each memory of what was told or seen; then it begins anew
 	mostAtOnce   = 100    // events in one call to the store
 	storeTimeout = 10 * time.Second
-	readInterval = 5 * time.Second // between readings of the tenants' settings
+	readInterval = 5 * time.Second // the age at which the tenants' settings are listed anew
 	tellInterval = time.Second     // between summaries, and pauses while the store is away
 	lastWords    = 5 * time.Second // for telling what waits when the replica stops
 )
@@ -47,6 +47,8 @@ type Store interface {
 // Config configures Events. Store must be set.
 type Config struct {
 	Store Store
+	// Tenants are those of the store, if others list their settings too; nil for its own.
+	Tenants *tenants.Tenants
 	// Wake is called with the lane of stored events, so that they fire at once. It must not block. It may be nil.
 	Wake func(job.Lane, time.Time)
 	// DownSince returns the time since which this replica takes a destination, or a part of it, to be down; zero if it
@@ -65,7 +67,6 @@ type Config struct {
 // Events tells tenants what happened. Its methods are safe for concurrent use.
 type Events struct {
 	cfg     Config
-	tenants *tenants.Tenants
 	metrics *metrics
 
 	// What the other goroutines read: the settings of tenants that get events, and the destinations that are known to be
@@ -108,6 +109,9 @@ func New(cfg Config) *Events {
 	if cfg.DownSince == nil {
 		cfg.DownSince = func(string) (since time.Time, whole bool) { return since, whole }
 	}
+	if cfg.Tenants == nil {
+		cfg.Tenants = tenants.New(cfg.Store)
+	}
 	if cfg.Replica == "" {
 		cfg.Replica = job.NewToken()
 	}
@@ -118,7 +122,7 @@ func New(cfg Config) *Events {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	e := &Events{
-		cfg: cfg, tenants: tenants.New(cfg.Store), metrics: newMetrics(cfg.Registerer),
+		cfg: cfg, metrics: newMetrics(cfg.Registerer),
 		checks: make(map[job.Name]time.Time), users: make(map[place]use), noted: make(map[string]time.Time),
 		lives: make(map[job.Name]time.Time), minutes: make(map[string]*minuteCount),
 		wake: make(chan struct{}, 1), done: make(chan struct{}), over: make(chan struct{}),
@@ -173,11 +177,11 @@ func (e *Events) run() {
 		}
 	}()
 	var readAt, toldAt time.Time
+	var pause time.Duration
 	for {
 		now := e.cfg.Now()
-		if now.Sub(readAt) >= readInterval {
-			e.read(ctx)
-			readAt = now
+		if now.Sub(readAt) >= pause {
+			readAt, pause = now, e.read(ctx)
 		}
 		if now.Sub(toldAt) >= tellInterval {
 			e.tellLeftOut(ctx, false)
@@ -340,32 +344,27 @@ func (e *Events) QuotaNear(tenant, quota string, limit, present int) {
 }
 
 // read reads the settings of the tenants that get events, and the destinations that are known to be down. While the
-// store does not answer, the last ones apply.
-func (e *Events) read(ctx context.Context) {
+// store does not answer, the last ones apply. It returns the pause before the next reading: mostly, the dispatcher has
+// then listed the settings anew.
+func (e *Events) read(ctx context.Context) (pause time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
+	all, err := e.cfg.Tenants.All(ctx, readInterval)
+	if err != nil {
+		if !errors.Is(err, context.Canceled) {
+			e.cfg.Logger.Debug("the settings of events can't be read", "error", err)
+		}
+		return readInterval
+	}
 	found := make(map[string]*job.EventSettings)
-	for after := ""; ; {
-		const limit = 1000
-		page, err := e.tenants.Settings(ctx, after, limit)
-		if err != nil {
-			if !errors.Is(err, context.Canceled) {
-				e.cfg.Logger.Debug("the settings of events can't be read", "error", err)
-			}
-			return
+	for name, s := range all.Settings {
+		if s.Events != nil {
+			found[name] = s.Events
 		}
-		for i := range page {
-			if page[i].Events != nil {
-				found[page[i].Tenant] = page[i].Events
-			}
-		}
-		if len(page) < limit {
-			break
-		}
-		after = page[len(page)-1].Tenant
 	}
 	e.settings.Store(&found)
 	if len(found) > 0 {
 		e.readDown(ctx)
 	}
+	return readInterval + tellInterval - time.Since(all.At)
 }

@@ -129,8 +129,12 @@ func (s *Secrets) Load(ctx context.Context) error {
 }
 
 // Run refreshes the secrets within [Staleness], until ctx ends. While the store does not answer, they stay unchanged.
+// Without a key, no secret can be used, and they are only counted now and then.
 func (s *Secrets) Run(ctx context.Context) {
-	const every = Staleness * 3 / 5 // the rest is for the store's answer
+	every := Staleness * 3 / 5 // the rest is for the store's answer
+	if len(s.keys.keys) == 0 {
+		every = fullEvery / 2
+	}
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	failing := false
@@ -140,7 +144,7 @@ func (s *Secrets) Run(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		limited, cancel := context.WithTimeout(ctx, every)
+		limited, cancel := context.WithTimeout(ctx, Staleness*3/5)
 		err := s.Refresh(limited)
 		cancel()
 		if err != nil && ctx.Err() == nil && !failing {

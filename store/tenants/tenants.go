@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -37,6 +38,14 @@ type Tenants struct {
 
 	lock sync.Mutex
 	met  map[string]bool // some known tenants; a tenant stays known
+
+	last atomic.Pointer[Listing] // nil before the first listing
+}
+
+// Listing has the settings of all tenants that have settings of their own, by name. It is immutable.
+type Listing struct {
+	At       time.Time // when it began
+	Settings map[string]job.TenantSettings
 }
 
 // mostMet bounds the number of names remembered as known. Inserting a known tenant again does no harm.
@@ -274,6 +283,38 @@ type Settings struct {
 // name, in the order of the bytes of their names. Its cost follows the number of such tenants.
 func (t *Tenants) Settings(ctx context.Context, after string, limit int) ([]Settings, error) {
 	return t.settings(ctx, store.RecordFilter{Collection: settings, After: after, Limit: limit})
+}
+
+// A listing reads pages of this size, each within this time.
+const (
+	pageSize = 1000
+	pageTime = 10 * time.Second
+)
+
+// All returns the settings of all tenants that have settings of their own. A listing of any caller that began less than
+// an age ago is enough.
+func (t *Tenants) All(ctx context.Context, age time.Duration) (*Listing, error) {
+	begun := time.Now()
+	if last := t.last.Load(); last != nil && begun.Sub(last.At) < age {
+		return last, nil
+	}
+	all := &Listing{At: begun, Settings: make(map[string]job.TenantSettings)}
+	for after := ""; ; {
+		call, cancel := context.WithTimeout(ctx, pageTime)
+		page, err := t.Settings(call, after, pageSize)
+		cancel()
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range page {
+			all.Settings[s.Tenant] = s.TenantSettings
+		}
+		if len(page) < pageSize {
+			t.last.Store(all)
+			return all, nil
+		}
+		after = page[len(page)-1].Tenant
+	}
 }
 
 func (t *Tenants) settings(ctx context.Context, filter store.RecordFilter) ([]Settings, error) {

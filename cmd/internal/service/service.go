@@ -33,6 +33,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/groupcommit"
 	"github.com/carillon-scheduler/carillon/store/instrumented"
 	"github.com/carillon-scheduler/carillon/store/replicas"
+	"github.com/carillon-scheduler/carillon/store/tenants"
 	"github.com/carillon-scheduler/carillon/ui"
 )
 
@@ -138,7 +139,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	jobs := theirs.Watch(instrumented.New(p.Store, registry))
 	_, _ = jobs.Now(ctx) // so that the clock is known before the first request; the dispatcher repeats this
 	cfg := p.config
-	cfg.Store = jobs
+	cfg.Store, cfg.Tenants = jobs, tenants.New(jobs)
 	cfg.Registerer, cfg.Traces = registry, p.traces.spans()
 	records := bounded.Records(jobs)
 	var err error
@@ -148,7 +149,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	showSecrets(registry, s.secrets)
 	cfg.Secrets = s.secrets
 	told := events.New(events.Config{
-		Store: jobs, Logger: p.log, Registerer: registry,
+		Store: jobs, Tenants: cfg.Tenants, Logger: p.log, Registerer: registry,
 		Wake:      func(lane job.Lane, at time.Time) { s.dispatcher.Wake(lane, at) },
 		DownSince: func(destination string) (time.Time, bool) { return s.dispatcher.DownSince(destination) },
 	})
