@@ -28,7 +28,9 @@ type breaking struct {
 	lock sync.Mutex
 	what storetest.Break
 	n    int // the write at which it breaks; 0 for none
-	sent int // writes since Break
+	sent int // writes since Break, or commands since Meet
+	last bool
+	meet func()
 	lag  time.Duration
 	over time.Time // when the gap ends
 	held chan struct{}
@@ -39,6 +41,13 @@ func (b *breaking) Break(what storetest.Break, n int) {
 	b.lock.Lock()
 	defer b.lock.Unlock()
 	b.what, b.n, b.sent, b.held = what, n, 0, make(chan struct{})
+}
+
+// Meet implements [storetest.Network].
+func (b *breaking) Meet(n int, last bool, do func()) {
+	b.lock.Lock()
+	defer b.lock.Unlock()
+	b.n, b.sent, b.last, b.meet = n, 0, last, do
 }
 
 // Lag implements [storetest.Network].
@@ -55,7 +64,7 @@ func (b *breaking) Mend() int {
 	if b.held != nil {
 		close(b.held)
 	}
-	b.n, b.lag, b.held = 0, 0, nil
+	b.n, b.lag, b.held, b.meet = 0, 0, nil, nil
 	return b.sent
 }
 
@@ -76,6 +85,12 @@ func (b *breaking) Command(client, name, _ string) mongosim.Fate {
 		return mongosim.Fate{}
 	case name == "hello":
 		return mongosim.Fate{Answer: func() bool { time.Sleep(lag); return true }}
+	case b.meet != nil:
+		if b.sent++; b.sent < b.n || b.last && b.sent > b.n {
+			return mongosim.Fate{}
+		}
+		meet := b.meet
+		return mongosim.Fate{Request: func() bool { meet(); return true }}
 	case b.broken() && !ended:
 		return mongosim.Fate{Request: lost}
 	case !slices.Contains([]string{"insert", "update", "delete", "findAndModify"}, name):

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,15 +39,19 @@ func (b Break) String() string {
 type Network interface {
 	// Break has something happen to the n-th write that the handle sends from now on; the first one is 1.
 	Break(what Break, n int)
+	// Meet has something done just before each of the commands from the n-th on that the handle sends, of any kind; the
+	// first one is 1. If last is set, the n-th is the last such command too.
+	Meet(n int, last bool, do func())
 	// Lag has answers about the server's time be under way for some time.
 	Lag(by time.Duration)
-	// Mend ends all that: what is held arrives. It returns how many writes were sent since Break.
+	// Mend ends all that: what is held arrives. It returns how many writes were sent since Break, or commands since Meet.
 	Mend() int
 }
 
 // Interrupted tests that each mutation keeps the contract of [store.Store] if the network fails at any of its writes:
 // it changes all that it names, or nothing, and never anything after its time; what it answers is true; and in the end
-// each job fires as before or as it was changed to.
+// each job fires as before or as it was changed to. It also tests that each instant fires once, at whichever of their
+// commands a claim, a put and a replacement meet each other.
 //
 // NewStore makes an empty store. It returns the opener of handles that always work, and that of a handle behind a
 // network. The tests run on virtual time, so the server must live in the same bubble of [testing/synctest].
@@ -63,13 +68,16 @@ func Interrupted(t *testing.T, newStore func(t *testing.T) (well, broken Opener,
 				w.fixture, w.network = &fixture{T: t, open: well}, network
 				behind := &fixture{T: t, open: broken}
 				w.broken = behind.store()
-				w.mutations = Mutations(t, w.store(), "")
 				test(w)
 			})
 		})
 	}
-	world(t, "without a mutation", func(w *interrupted) { none.fired = w.fires() })
+	world(t, "without a mutation", func(w *interrupted) {
+		w.prepare()
+		none.fired = w.fires()
+	})
 	world(t, "without a fault", func(w *interrupted) {
+		w.prepare()
 		for _, m := range w.mutations {
 			w.network.Break(Hold, 1000)
 			before := w.contents()
@@ -83,6 +91,7 @@ func Interrupted(t *testing.T, newStore func(t *testing.T) (well, broken Opener,
 		return
 	}
 	world(t, "with an old answer about the server's time", func(w *interrupted) {
+		w.prepare()
 		for _, m := range w.mutations {
 			w.network.Lag(2 * store.Within / 3)
 			_, err := w.broken.Now(w.Context())
@@ -92,9 +101,24 @@ func Interrupted(t *testing.T, newStore func(t *testing.T) (well, broken Opener,
 		}
 		w.judgeFired()
 	})
+	for _, m := range meetings {
+		for _, last := range []bool{true, false} {
+			which := "command"
+			if !last {
+				which = "commands from"
+			}
+			for n, more := 1, true; more && !t.Failed(); n++ {
+				world(t, fmt.Sprintf("%s at %s %d", m.name, which, n), func(w *interrupted) { more = m.test(w, n, last) })
+			}
+		}
+	}
+	for n, more := 1, true; more && !t.Failed(); n++ {
+		world(t, fmt.Sprintf("an expansion late at write %d", n), func(w *interrupted) { more = w.lateExpansion(n) })
+	}
 	for _, what := range []Break{CutBefore, CutAfter, Gap, Hold} {
 		for n := 1; n <= slices.Max(slices.Collect(maps.Values(whole.writes))); n++ {
 			world(t, fmt.Sprintf("%s write %d", what, n), func(w *interrupted) {
+				w.prepare()
 				for _, m := range w.mutations {
 					if n <= whole.writes[m.Name] {
 						w.network.Break(what, n)
@@ -107,12 +131,107 @@ func Interrupted(t *testing.T, newStore func(t *testing.T) (well, broken Opener,
 	}
 }
 
+// meetings are calls beside which another handle makes others, at one of the call's commands, or at each from one on.
+// Each returns whether the call had such a command.
+var meetings = []struct {
+	name string
+	test func(w *interrupted, n int, last bool) bool
+}{
+	{"a claim meets replacements", func(w *interrupted, n int, last bool) bool {
+		now := epoch.Add(2 * time.Hour) // an orphan of the first definition would be dropped
+		present := newPut(met, epoch, 0, time.Hour)
+		w.put(present)
+		defer w.firesOnce(epoch, epoch.Add(time.Hour))
+		return w.meet(n, last, func() error { return w.take(w.broken, now) }, func() error {
+			present = replacing(present, edited(met, epoch.Add(time.Millisecond), 0, time.Hour))
+			return w.store().Put(w.Context(), []store.Put{present})[0].Err
+		})
+	}},
+	{"a put meets claims", func(w *interrupted, n int, last bool) bool {
+		defer w.firesOnce(epoch, epoch.Add(time.Hour))
+		return w.meet(n, last, func() error {
+			return w.broken.Put(w.Context(), []store.Put{newPut(met, epoch, 0, time.Hour)})[0].Err
+		}, func() error { return w.take(w.store(), epoch.Add(time.Second)) })
+	}},
+	{"a replacement meets claims", func(w *interrupted, n int, last bool) bool {
+		present := newPut(met, epoch, 0, time.Hour)
+		w.put(present)
+		defer w.firesOnce(epoch, epoch.Add(time.Hour), epoch.Add(2*time.Hour))
+		return w.meet(n, last, func() error {
+			p := replacing(present, edited(met, epoch, 0, time.Hour, 2*time.Hour))
+			return w.broken.Put(w.Context(), []store.Put{p})[0].Err
+		}, func() error { return w.take(w.store(), epoch.Add(time.Second)) })
+	}},
+}
+
+// met is the job of the meetings.
+var met = name("met")
+
+// meet makes a call, and does something else before its n-th command; unless last is set, before each later one too. It
+// reports whether there was such a command.
+func (w *interrupted) meet(n int, last bool, call, other func() error) bool {
+	w.Helper()
+	var lock sync.Mutex
+	w.network.Meet(n, last, func() {
+		lock.Lock()
+		defer lock.Unlock()
+		if err := other(); err != nil {
+			w.Errorf("beside the call: %v", err)
+		}
+	})
+	w.must(call())
+	return w.network.Mend() >= n
+}
+
+// take claims what is due, and acknowledges it.
+func (w *interrupted) take(s store.Store, now time.Time) error {
+	claim, err := s.Claim(w.Context(), claimParams(now, 100))
+	var settlements []store.Settlement
+	for _, c := range claim.Occurrences {
+		settlements = append(settlements, settlement(c, store.Ack))
+	}
+	w.taken = append(w.taken, claim.Occurrences...)
+	return errors.Join(err, w.store().Settle(w.Context(), settlements))
+}
+
+// firesOnce expects that each of the instants has fired once, or does in the end.
+func (w *interrupted) firesOnce(want ...time.Time) {
+	w.Helper()
+	fired := slices.Concat(w.taken, w.drain(epoch.Add(3*time.Hour)))
+	fired = slices.DeleteFunc(fired, func(c store.Claimed) bool { return c.Name != met })
+	w.expectTimes("fired", timestamps(fired, claimedTime), want...)
+}
+
+// lateExpansion: an expansion whose n-th write arrives late does not bring back what another one has expanded, and what
+// has fired since. It reports whether there was such a write.
+func (w *interrupted) lateExpansion(n int) bool {
+	a, now := w.claimedAdvance(met)
+	begun := time.Now()
+	ctx, cancel := context.WithTimeout(w.Context(), store.Within)
+	defer cancel()
+	w.network.Break(Hold, n)
+	if err := w.broken.Advance(ctx, []store.Advance{a}); err == nil {
+		return false
+	}
+	time.Sleep(time.Until(begun.Add(store.Within)))
+	now = now.Add(lease)
+	j, token := w.claimJob(now)
+	a = advanceOf(j, token, now)
+	w.advance(a)
+	w.must(w.take(w.store(), a.Cursor))
+	w.network.Mend()
+	time.Sleep(time.Minute)
+	w.firesOnce(ticks(epoch, 10*time.Second, a.Cursor)...)
+	return true
+}
+
 // interrupted is a store whose mutations are made one after the other.
 type interrupted struct {
 	*fixture
 	broken      store.Store // behind the network
 	network     Network
 	mutations   []Mutation
+	taken       []store.Claimed
 	whole, none *interrupted
 	// changes has, by mutation and name, what has changed of what has the name.
 	changes map[string]map[string][]string
@@ -121,6 +240,9 @@ type interrupted struct {
 	// fired has what fires in the end, by job.
 	fired map[string][]string
 }
+
+// prepare fills the store for its mutations.
+func (w *interrupted) prepare() { w.mutations = Mutations(w.T, w.store(), "") }
 
 func (w *interrupted) contents() map[string]any { return Contents(w.T, w.store()) }
 

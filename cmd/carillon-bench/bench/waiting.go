@@ -109,7 +109,8 @@ func (s Pending) Run(ctx context.Context, b *Bench) error {
 		}
 	}
 	b.note("raw: the same with %d waiting. A claim is one of the firings at %g/s beside those that wait, for %s. "+
-		"Claims, empty or not, are counted for each firing. A put is one of %d requests with a job each, %d at once, after that.",
+		"Claims, empty or not, are counted for each firing. A put is one of %d requests with a job each, %d at once, "+
+		"after that.",
 		s.Sizes[0], s.Rate, s.Duration, puts, putsAtOnce)
 	return nil
 }
