@@ -273,3 +273,22 @@ func TestRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestCancellation: a cancellation counts each instant that is ahead, unless a fast clock has fired it.
+func TestCancellation(t *testing.T) {
+	put := Op{Kind: Put, Key: "k", N: 1, Invoked: at(1), Returned: at(1.1), Status: 201}
+	put.Schedule.Instants = []time.Time{at(30), at(60)}
+	cancel := Op{Kind: Cancel, Key: "k", Invoked: at(26), Returned: at(26.1), Status: 200, Cancelled: 1}
+	fired := Delivery{
+		ID: "i", Key: "k", N: 1, Instant: at(30), Begun: at(25), Ended: at(25.1), Local: at(30), Attempt: 1, Took: true, Told: true,
+	}
+	for name, one := range map[string]struct {
+		sent   []Delivery
+		broken bool
+	}{"one is not counted": {nil, true}, "it was fired before": {[]Delivery{fired}, false}} {
+		h := history([]Op{put, cancel}, one.sent...)
+		if got := slices.Contains(broken(h), "counts of a cancellation"); got != one.broken {
+			t.Errorf("%s: it is broken: %v", name, got)
+		}
+	}
+}
