@@ -53,7 +53,8 @@ type Figure struct {
 	Unit   string    `json:"unit"`
 	Rounds []float64 `json:"rounds"`
 	Median float64   `json:"median"`
-	// Raw is what bounds it, measured in the same rounds, and Ratio the median of their quotients.
+	// Raw is what bounds it, measured in the same rounds, and Ratio the median of their quotients, without the rounds in
+	// which Raw is 0.
 	Raw       []float64 `json:"raw,omitempty"`
 	RawMedian float64   `json:"rawMedian,omitempty"`
 	Ratio     float64   `json:"ratio,omitempty"`
@@ -91,11 +92,15 @@ func (b *Bench) figure(name, unit string, rounds, raw []float64, g *goal) {
 	f := Figure{Name: name, Unit: unit, Rounds: rounds, Median: median(rounds)}
 	if raw != nil {
 		f.Raw, f.RawMedian = raw, median(raw)
-		ratios := make([]float64, len(rounds))
+		var ratios []float64
 		for i := range rounds {
-			ratios[i] = rounds[i] / raw[i]
+			if raw[i] != 0 { // JSON has no quotient of 0
+				ratios = append(ratios, rounds[i]/raw[i])
+			}
 		}
-		f.Ratio = median(ratios)
+		if len(ratios) > 0 {
+			f.Ratio = median(ratios)
+		}
 	}
 	if g != nil {
 		value := f.Median
