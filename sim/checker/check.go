@@ -337,7 +337,7 @@ func (k *keyed) ended() {
 			if !d.Begun.After(o.Returned) || !k.former(d.N, o) || k.loose(d) {
 				continue
 			}
-			if fired[d.ID]++; fired[d.ID] == 1 {
+			if fired[d.ID]++; fired[d.ID] == 1 && !k.endedBefore(d.N, o) {
 				count++
 			}
 			switch {
@@ -354,6 +354,15 @@ func (k *keyed) ended() {
 				count, o.Kind, o.InFlight)
 		}
 	}
+}
+
+// endedBefore reports whether an operation before another one may have ended a payload's definition, so that its answer
+// names what was in flight.
+func (k *keyed) endedBefore(n int, o *Op) bool {
+	return slices.ContainsFunc(k.ops, func(p *Op) bool {
+		return p != o && (p.Kind == Cancel || p.Kind == Put || p.Kind == Create) && p.maybe() && k.former(n, p) &&
+			k.latest(p).Before(o.Invoked)
+	})
 }
 
 // endedBeside reports whether another operation at the same time may have ended the former definition, so that its

@@ -292,3 +292,27 @@ func TestCancellation(t *testing.T) {
 		}
 	}
 }
+
+// TestInFlight: what fires after a replacement was in flight by the answer to the change that ended it.
+func TestInFlight(t *testing.T) {
+	put := func(n int, from float64, inFlight int) Op {
+		return Op{
+			Kind: Put, Key: "k", N: n, Invoked: at(from), Returned: at(from + 0.1), Status: 200, InFlight: inFlight,
+			Schedule: Schedule{Instants: []time.Time{at(30)}},
+		}
+	}
+	fired := Delivery{ID: "i", Key: "k", N: 1, Instant: at(30), Begun: at(35), Ended: at(36), Local: at(35), Attempt: 1, Took: true}
+	for name, one := range map[string]struct {
+		ops    []Op
+		broken bool
+	}{
+		"it is named":               {[]Op{put(1, 1, 0), put(2, 31, 1)}, false},
+		"it is not named":           {[]Op{put(1, 1, 0), put(2, 31, 0)}, true},
+		"it is named by the first":  {[]Op{put(1, 1, 0), put(2, 31, 1), put(3, 33, 0)}, false},
+		"it is named by the second": {[]Op{put(1, 1, 0), put(2, 31, 0), put(3, 33, 1)}, true},
+	} {
+		if got := slices.Contains(broken(history(one.ops, fired)), "an end is an end"); got != one.broken {
+			t.Errorf("%s: it is broken: %v", name, got)
+		}
+	}
+}
