@@ -26,10 +26,12 @@ const (
 	laneEntries  = 10
 )
 
-// mostLanes bounds the counted lanes, and duePages the pages of due times that are read to find them.
+// mostLanes bounds the counted lanes, duePages the pages of due times that are read to find them, and mostFirsts the
+// lanes whose first occurrence is read because it is on none of these pages.
 const (
-	mostLanes = 10_000
-	duePages  = 5
+	mostLanes  = 10_000
+	duePages   = 2
+	mostFirsts = 1000
 )
 
 // ever is after all due times.
@@ -97,25 +99,18 @@ func (r *Reader) countLanes(
 	ctx context.Context, now time.Time, scope access.Scope,
 ) (all []lane, whole bool, err error) {
 	if scope.All() {
-		if all, whole, err = r.findLanes(ctx, now); err == nil {
-			all, whole, err = r.countEach(ctx, now, all, whole)
-		}
-		return all, whole, err
+		all, whole, err = r.findLanes(ctx, now)
+	} else {
+		all, whole = lanesOf(scope.Tenants), true
 	}
-	if all, whole, err = r.countEach(ctx, now, lanesOf(scope.Tenants), true); err != nil {
+	if err == nil {
+		all, whole, err = r.countEach(ctx, now, all, whole)
+	}
+	if err == nil {
+		err = r.findOldest(ctx, now, all)
+	}
+	if err != nil {
 		return nil, false, err
-	}
-	for i := range all {
-		if all[i].Due == 0 {
-			continue
-		}
-		first, err := r.Inspector.Sample(ctx, all[i].Lane, time.Time{}, 1)
-		if err != nil {
-			return nil, false, err
-		}
-		if len(first) > 0 && !first[0].DueAt.After(now) {
-			all[i].oldest = first[0].DueAt
-		}
 	}
 	slices.SortFunc(all, func(a, b lane) int {
 		if a.oldest.IsZero() != b.oldest.IsZero() {
@@ -124,6 +119,26 @@ func (r *Reader) countLanes(
 		return cmp.Or(a.oldest.Compare(b.oldest), job.CompareLanes(a.Lane, b.Lane))
 	})
 	return all, whole, nil
+}
+
+// findOldest finds the oldest due times of lanes whose first occurrences no page of due times has shown, but not of very
+// many.
+func (r *Reader) findOldest(ctx context.Context, now time.Time, all []lane) error {
+	left := mostFirsts
+	for i := range all {
+		if all[i].Due == 0 || !all[i].oldest.IsZero() || left == 0 {
+			continue
+		}
+		left--
+		first, err := r.Inspector.Sample(ctx, all[i].Lane, time.Time{}, 1)
+		if err != nil {
+			return err
+		}
+		if len(first) > 0 && !first[0].DueAt.After(now) {
+			all[i].oldest = first[0].DueAt
+		}
+	}
+	return nil
 }
 
 // countEach counts the occurrences of lanes, in their order, and leaves out those that have none.

@@ -193,10 +193,12 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 				WHERE j.tenant = ?1 AND j.key = ?2 AND j.revision = ?3) +
 			(SELECT count(*) FROM occurrences WHERE job IS NULL AND tenant = ?1 AND key = ?2 AND lane > '')`},
 		// All counts come from the indexes by lane and by due time, and belong to one moment.
+		// Counting all rows reads only the numbers of rows on pages.
 		{reader, &s.countAll, `SELECT
-			(SELECT count(*) FROM occurrences WHERE lane > ''),
+			(SELECT count(*) FROM occurrences) - dead,
 			(SELECT count(*) FROM occurrences INDEXED BY occurrences_due WHERE due_at <= ?1),
-			(SELECT count(*) FROM occurrences WHERE lane = '')`},
+			dead
+			FROM (SELECT count(*) AS dead FROM occurrences WHERE lane = '')`},
 		{in.peeker, &s.dueLanes, `SELECT lane, min(due_at), max(due_at), count(*) FROM (
 				SELECT due_at, lane FROM occurrences INDEXED BY occurrences_due
 				WHERE due_at >= ?1 AND (due_at, lane) > (?1, ?2) AND due_at <= ?3 ORDER BY due_at, lane LIMIT ?4)
