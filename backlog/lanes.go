@@ -121,8 +121,8 @@ func (r *Reader) countLanes(
 	return all, whole, nil
 }
 
-// findOldest finds the oldest due times of lanes whose first occurrences no page of due times has shown, but not of very
-// many.
+// findOldest finds the oldest due times of lanes whose first occurrences no page of due times has shown, up to a number
+// of lanes.
 func (r *Reader) findOldest(ctx context.Context, now time.Time, all []lane) error {
 	left := mostFirsts
 	for i := range all {
