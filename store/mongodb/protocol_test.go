@@ -142,7 +142,8 @@ func TestCommandsAreThoseOfTheModel(t *testing.T) {
 		}
 		for n := 1; ; n++ {
 			sent := 0
-			t.Run(fmt.Sprintf("%s while others change it at command %d", c.name, n), func(t *testing.T) {
+			attempt := func(t *testing.T) error {
+				sent = 0
 				db := newDatabase(t)
 				s := db.open(t)
 				if c.before != nil {
@@ -168,7 +169,17 @@ func TestCommandsAreThoseOfTheModel(t *testing.T) {
 				})
 				c.do(t, relayed)
 				r.set(nil)
-				if err := c.kind.Accepts(inOrder(commands)); err != nil {
+				return c.kind.Accepts(inOrder(commands))
+			}
+			t.Run(fmt.Sprintf("%s while others change it at command %d", c.name, n), func(t *testing.T) {
+				err := attempt(t)
+				for range 2 { // on a busy machine, a call may give up waiting and clean up by other commands
+					if err != nil {
+						t.Log(err)
+						err = attempt(t)
+					}
+				}
+				if err != nil {
 					t.Error(err)
 				}
 			})

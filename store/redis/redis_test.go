@@ -19,6 +19,9 @@ import (
 	"github.com/carillon-scheduler/carillon/store/storetest"
 )
 
+// patient is the option of a store whose server may be slow, as on a machine that does much at once.
+const patient = "read_timeout=30s"
+
 // TestStore runs all cases on a cluster, which has more restrictions than one server. A long test also runs them on one
 // server; otherwise only the random histories run there.
 func TestStore(t *testing.T) {
@@ -27,9 +30,9 @@ func TestStore(t *testing.T) {
 		name, server, options string
 		long                  bool
 	}{
-		{"cluster", clusterURL(t), "", false},
-		{"one server", server, "", true},
-		{"one server of several shards", server, "shards=5", true},
+		{"cluster", clusterURL(t), patient, false},
+		{"one server", server, patient, true},
+		{"one server of several shards", server, patient + "&shards=5", true},
 	} {
 		if c.long && !storetest.Long() {
 			continue
@@ -49,7 +52,7 @@ func TestHistory(t *testing.T) {
 	t.Parallel()
 	server := clusterURL(t)
 	historytest.Run(t, func(t *testing.T) storetest.Opener {
-		url := newStore(t, server, "")
+		url := newStore(t, server, patient)
 		return func() (store.Store, error) { return redis.Open(context.Background(), url) }
 	})
 }
