@@ -28,17 +28,6 @@ func TestRollingRestart(t *testing.T) {
 	on(t, tested, func(_ *testing.T, c *cluster) { c.rollingRestart(2, 0, longLease...) })
 }
 
-// TestRollingRestartOfMany is the same with replicas that take turns. It tells how late the deliveries were.
-func TestRollingRestartOfMany(t *testing.T) {
-	if os.Getenv("CARILLON_TEST_LONG") == "" {
-		t.Skip("each replica takes 12 s to stop; a test in virtual time has shown that nothing is late")
-	}
-	tested := slices.DeleteFunc(slices.Clone(stores), func(s freshStore) bool { return s.name != "postgres" })
-	on(t, tested, func(_ *testing.T, c *cluster) {
-		c.rollingRestart(5, 30*time.Second, append([]string{"--concurrency=256"}, longLease...)...)
-	})
-}
-
 // rollingRestart starts replicas with these options, and replaces them after some time: those that take turns do so by
 // then.
 func (c *cluster) rollingRestart(replicas int, after time.Duration, options ...string) {
