@@ -125,8 +125,10 @@ func (d *Dispatcher) askBacklog(ctx context.Context, now time.Time) (r reading, 
 	if r.Count, err = store.CountAll(ctx, d.cfg.Store, now); err != nil {
 		return r, err
 	}
-	if r.oldest, err = d.oldestUnpaused(ctx, now); err != nil {
-		return r, err
+	if r.Due > 0 {
+		if r.oldest, err = d.oldestUnpaused(ctx, now); err != nil {
+			return r, err
+		}
 	}
 	if met := d.met.Load(); met != nil {
 		r.replicas = met.all
