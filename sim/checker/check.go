@@ -265,12 +265,15 @@ func (k *keyed) cancelledBefore(d *Delivery, put *Op) bool {
 		})
 }
 
-// replacedBefore reports whether a delivery's job may have been replaced by one without the instant before a put, and
-// by the slower clock of the put's replica the instant was still ahead: the replacement forgets that it has fired.
+// replacedBefore reports whether a delivery's job may have been replaced before a put, by one without the instant or by a
+// recurring one at whose replica's faster clock the instant had passed, and by the slower clock of the put's replica the
+// instant was still ahead: the replacement forgets that it has fired.
 func (k *keyed) replacedBefore(d *Delivery, put *Op) bool {
 	return put.Invoked.Add(-put.Behind).Before(d.Instant) && !k.latest(put).Before(d.Begun) &&
 		slices.ContainsFunc(k.ops, func(o *Op) bool {
-			return (o.Kind == Put || o.Kind == Create) && o.maybe() && !o.Schedule.Has(d.Instant) &&
+			begins := k.latest(o).Add(o.Ahead) // by its replica's clock, at the latest
+			lacks := !o.Schedule.Has(d.Instant) || o.Schedule.Every > 0 && begins.After(d.Instant)
+			return o != put && (o.Kind == Put || o.Kind == Create) && o.maybe() && lacks &&
 				o.Invoked.Before(k.latest(put)) && k.latest(o).After(d.Begun.Add(-k.CallbackTimeout))
 		})
 }

@@ -59,6 +59,7 @@ func TestDuplicates(t *testing.T) {
 		return o
 	}
 	behind := func(o Op, by time.Duration) Op { o.Behind = by; return o }
+	ahead := func(o Op, by time.Duration) Op { o.Ahead = by; return o }
 	// The instant 14 s is fired at 12 s by a clock that is 2 s ahead, and again at 15 s.
 	sent := func(n int, from, ended float64) Delivery {
 		return Delivery{
@@ -83,6 +84,13 @@ func TestDuplicates(t *testing.T) {
 		},
 		"the job between has the instant": {
 			ops: []Op{crontab(1, 1), list(12.4, 14, 34), behind(crontab(3, 14.9), time.Second)}, ended: 12.2,
+			broken: []string{"no duplicate without a cause"},
+		},
+		"it has passed by the clock ahead of the job between": {
+			ops: []Op{crontab(1, 1), ahead(crontab(2, 12.4), 2*time.Second), behind(crontab(3, 14.9), time.Second)}, ended: 12.2,
+		},
+		"that clock is not ahead enough": {
+			ops: []Op{crontab(1, 1), ahead(crontab(2, 12.4), time.Second), behind(crontab(3, 14.9), time.Second)}, ended: 12.2,
 			broken: []string{"no duplicate without a cause"},
 		},
 		"the job between was there before": {

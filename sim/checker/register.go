@@ -17,12 +17,14 @@ type jobState struct {
 // wrong is how far the clocks of replicas that claim may be wrong: what is further ahead has not fired by any.
 const wrong = 6 * time.Second
 
-// ahead returns the number of instants of a job that were ahead when an operation was answered, for all replicas.
+// ahead returns the number of instants of a job that were ahead when an operation was answered, for all replicas that
+// claim, and for the replica that put them, which skips what has passed by its own clock, however wrong.
 func (s jobState) ahead(o *Op) int {
 	if !s.exists || s.put == nil {
 		return 0
 	}
-	return len(s.put.Schedule.Between(o.Returned.Add(o.Ahead+wrong), o.Returned.Add(24*time.Hour)))
+	fast := max(o.Ahead+wrong, s.put.Ahead)
+	return len(s.put.Schedule.Between(o.Returned.Add(fast), o.Returned.Add(24*time.Hour)))
 }
 
 // register: the operations on a key have an order that explains all answers: each takes effect at one moment between
