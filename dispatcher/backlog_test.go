@@ -132,6 +132,9 @@ func TestBacklogGoesStale(t *testing.T) {
 // A store that takes long to count is asked so rarely that this takes at most a hundredth of its time. The last numbers
 // are shown until the next reading.
 func TestSlowBacklog(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	t.Parallel()
 	bubble(t, func(b *bench) {
 		b.submit("k", nil, 100*time.Hour)

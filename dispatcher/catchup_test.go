@@ -30,6 +30,9 @@ func minutes(from, to, step int) (list []time.Duration) {
 }
 
 func TestCatchUp(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	t.Parallel()
 	const runsTo = 75
 	all := func(j *job.Job) { j.Options.CatchUp = job.CatchUpAll }

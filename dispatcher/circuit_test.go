@@ -15,6 +15,9 @@ import (
 
 // Error answers of one path of a host, from however many jobs, delay no other path.
 func TestNeighboursOfRefusals(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	for _, c := range []struct {
 		name  string
 		jobs  int
@@ -66,6 +69,9 @@ func TestNeighboursOfRefusals(t *testing.T) {
 // A destination that recovers after a long outage is noticed at the next probe, even if each of its occurrences has a
 // pause of an hour. The probes use up no attempts: no occurrence is given up within hours.
 func TestWellAgainIsNoticed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	bubble(t, func(b *bench) {
 		const lasts = 8 * time.Hour
 		back := time.Now().Add(lasts)
@@ -99,6 +105,9 @@ func TestWellAgainIsNoticed(t *testing.T) {
 
 // A probing occurrence has no more attempts, and no later end, than its retry policy allows.
 func TestProbesEnd(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	bubble(t, func(b *bench) {
 		b.receiver.answers(func(context.Context, callbacks.Delivery) error { return errors.New("connection refused") })
 		b.submit("k", func(j *job.Job) {

@@ -18,6 +18,9 @@ import (
 )
 
 func TestFiresAtTheInstant(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	t.Parallel()
 	bubble(t, func(b *bench) {
 		d, _ := b.replica(nil)
@@ -296,6 +299,9 @@ func TestSweeps(t *testing.T) {
 
 // A retention of dead letters longer than the time since 1970 keeps them for ever, and jobs are swept all the same.
 func TestLongRetention(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	t.Parallel()
 	bubble(t, func(b *bench) {
 		b.replica(func(c *dispatcher.Config) {

@@ -45,6 +45,9 @@ func (b *bench) expectEvery(j job.Job, every time.Duration, without ...int) {
 
 // Replicas side by side do no more work in all than one replica.
 func TestExpandsOnce(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	t.Parallel()
 	expansions := make(map[int]int) // by replicas
 	for _, replicas := range []int{1, 3} {

@@ -76,6 +76,9 @@ func TestBacklogOfAnother(t *testing.T) {
 
 // The same holds where the other's backlog is parked, and for priorities.
 func TestBacklogAtADestination(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	t.Parallel()
 	bubble(t, func(b *bench) {
 		b.receiver.answers(func(context.Context, callbacks.Delivery) error { time.Sleep(500 * time.Millisecond); return nil })
@@ -101,6 +104,9 @@ func TestBacklogAtADestination(t *testing.T) {
 
 // Where backlogs are parked, turns follow weights and priorities.
 func TestWeightsAtADestination(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	t.Parallel()
 	for name, c := range map[string]struct {
 		more, less  func(*job.Job)
@@ -129,6 +135,9 @@ func TestWeightsAtADestination(t *testing.T) {
 
 // Tenants get slots by their weights.
 func TestWeights(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	bubble(t, func(b *bench) {
 		b.receiver.answers(quickly)
 		b.tenant("three", b.start, job.TenantSettings{Weight: 3})
@@ -314,6 +323,9 @@ func TestAutoPriority(t *testing.T) {
 
 // Of very many tenants with due occurrences, a due scan counts those of few, and later rounds count the others.
 func TestAutoPriorityOfManyTenants(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	bubble(t, func(b *bench) {
 		const tenants, lanesOfOne = 2500, 4
 		old := b.start.Add(-30 * 24 * time.Hour)

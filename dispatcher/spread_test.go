@@ -39,6 +39,9 @@ func (b *bench) expectSpread(j job.Job, instants ...time.Duration) {
 
 // Occurrences fire at their moved times, to the millisecond, and receivers see the instants.
 func TestSpread(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	bubble(t, func(b *bench) {
 		b.replica(calm)
 		b.replica(calm)
@@ -67,6 +70,9 @@ func TestSpread(t *testing.T) {
 // A store makes occurrences due at their instants when a job is resumed, and a version without spread inserts them so.
 // They fire at their moved times all the same, and the attempt does not count.
 func TestSpreadOfWhatIsDueAtItsInstant(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	bubble(t, func(b *bench) {
 		d, _ := b.replica(calm)
 		resumed := b.submit("resumed", spread(6*time.Hour), time.Hour)

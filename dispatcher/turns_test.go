@@ -92,6 +92,9 @@ func instants(rate int, lasts time.Duration) (after []time.Duration) {
 
 // However many replicas there are, a firing costs about the same number of claims, and is no later. A long test has 64.
 func TestClaimsPerFiring(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	replicas := []int{1, 4, 16}
 	if os.Getenv("CARILLON_TEST_LONG") != "" {
 		replicas = append(replicas, 64)
@@ -199,6 +202,9 @@ func later(a, b time.Time) time.Time {
 // Replicas that stop in good order, and others that start, make nothing late, however many there are. Those that take
 // turns need some time to stop, unless nothing falls due.
 func TestTurnsInARollingRestart(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	for _, c := range []struct {
 		replicas, rate int
 		stops          time.Duration // within this
@@ -244,6 +250,9 @@ func sumOf(m map[time.Duration]int) (sum int) {
 
 // All replicas claim while there is a backlog, and what falls due at a whole minute from the beginning on.
 func TestEveryoneClaimsABacklog(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	const n, slots, takes, jobs = 4, 16, 100 * time.Millisecond, 2000
 	for _, c := range []struct {
 		name   string
@@ -321,6 +330,9 @@ func TestTurnsAndSubmissions(t *testing.T) {
 
 // Slow callbacks use the slots of all replicas, not only of the one that has the turn.
 func TestTurnsAndSlowCallbacks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	bubble(t, func(b *bench) {
 		team := b.team(4, func(c *dispatcher.Config, _ *flakyQueue) { c.Concurrency = 64 })
 		for _, m := range team {

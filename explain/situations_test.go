@@ -1014,6 +1014,9 @@ var chance = regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:.]+Z|\d+ (ms|s|min|h)( \d+ 
 // TestSituations makes each situation really happen, through the API and with a dispatcher on a virtual clock, and
 // compares what is told of it with the file of all answers, which is written to be read too.
 func TestSituations(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	path := filepath.Join("testdata", "answers.txt")
 	wanted := make(map[string]string)
 	if read, err := os.ReadFile(path); err == nil {

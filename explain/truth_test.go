@@ -16,6 +16,9 @@ import (
 // What is told of instants at any time of a run, in which attempts fail and jobs are paused, replaced and cancelled, is
 // what their receiver has seen and sees later.
 func TestToldIsTrue(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	for seed := range uint64(2) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			bubble(t, keeps{}, func(w *world) { newRun(w, seed).run() })

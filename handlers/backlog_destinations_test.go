@@ -54,6 +54,9 @@ func expectDestinations(t *testing.T, got backlog, want []destination) {
 
 // Of much, it is told which part of it goes where, by a sample; and that adds up to all of it.
 func TestBacklogByDestinationOfMuch(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	t.Parallel()
 	const day = 24 * time.Hour
 	ab := func(i int) string { return []string{"a", "b", "a", "a"}[i%4] }

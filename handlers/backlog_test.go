@@ -194,6 +194,9 @@ func TestBacklogDrains(t *testing.T) {
 // However many lanes there are, and however much they have, counting them is bounded; of each that is counted, at least
 // a thousand are.
 func TestBacklogIsBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	t.Parallel()
 	for _, c := range []struct {
 		lanes, each int

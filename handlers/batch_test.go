@@ -73,6 +73,9 @@ func (a *api) results(media string, text []byte) []result {
 }
 
 func TestBatchOfThousandsWithBadItemsBetween(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	t.Parallel()
 	for _, media := range []string{asArray, asLines} {
 		t.Run(media, func(t *testing.T) {

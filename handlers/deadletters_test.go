@@ -289,6 +289,9 @@ func TestPendingOccurrenceIsNoDeadLetter(t *testing.T) {
 
 // A page of dead letters with large payloads ends early, and the cursor goes on from there.
 func TestDeadLetterPagesAreBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	t.Parallel()
 	type page = letters
 	const count, size = 60, 200_000

@@ -200,6 +200,9 @@ func TestMissedInstantsAreShown(t *testing.T) {
 // TestLargeSequence puts three job steps for 10,000 subscribers within the limits that there are by default, all or
 // nothing.
 func TestLargeSequence(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	t.Parallel()
 	a := newAPI(t, func(c *handlers.Config) {
 		c.Limits = job.Limits{Instants: 100_000, Payload: 256 << 10}

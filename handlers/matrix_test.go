@@ -173,6 +173,9 @@ func matrixCallers() []matrixCaller {
 // of another tenant, or with another prefix. It checks the status, that nothing which is beyond the scope is in the
 // answer, and that nothing of it has changed.
 func TestMatrix(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	t.Parallel()
 	spec := specification(t)
 	template := newTemplate(t)

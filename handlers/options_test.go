@@ -31,6 +31,9 @@ type setting struct {
 // TestEveryFieldIsKept submits each field of a job alone. It is found again wherever a job is shown, fired, moved or
 // changed. The fields are found by reflection, so that one that is added is either kept or fails here.
 func TestEveryFieldIsKept(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	t.Parallel()
 	for _, s := range slices.Concat(draftSettings(t), optionSettings(t), otherSettings(t)) {
 		t.Run(strings.Join(append(s.pointer, s.option...), "."), func(t *testing.T) { s.test(t) })

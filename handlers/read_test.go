@@ -243,6 +243,9 @@ func TestListTellsWhatIsNext(t *testing.T) {
 
 // TestListByState: whatever lies between, each job of a state is on exactly one page.
 func TestListByState(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	t.Parallel()
 	a := newAPI(t)
 	var lines []string
@@ -337,6 +340,9 @@ func TestListByKind(t *testing.T) {
 
 // TestListOfAStateLooksNoFurther than so many jobs: the page is short then, and tells where to go on.
 func TestListOfAStateLooksNoFurther(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	t.Parallel()
 	a := newAPI(t)
 	const many = 10_000

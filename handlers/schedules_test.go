@@ -10,6 +10,9 @@ import (
 // TestSchedulesThatAreRefused sends each as a job, in a batch and as a preview: all name the field and say what
 // would be right.
 func TestSchedulesThatAreRefused(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	t.Parallel()
 	steps := func(steps ...any) string { return sequence("a", steps) }
 	step := func(members ...any) any {

@@ -22,6 +22,9 @@ import (
 )
 
 func TestSpecificationIsValid(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	t.Parallel()
 	spec := specification(t)
 	if err := spec.Validate(context.Background()); err != nil {
@@ -33,6 +36,9 @@ func TestSpecificationIsValid(t *testing.T) {
 }
 
 func TestRoutesAreTheSpecifiedOnes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	t.Parallel()
 	var specified []string
 	for path, item := range specification(t).Paths.Map() {
@@ -61,6 +67,9 @@ func TestJobSchemaIsServed(t *testing.T) {
 
 // TestSpecificationIsServed in both forms, which say the same, to clients that don't have it yet.
 func TestSpecificationIsServed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	t.Parallel()
 	a := newAPI(t)
 	want, err := specification(t).MarshalJSON()
@@ -94,6 +103,9 @@ func TestSpecificationIsServed(t *testing.T) {
 
 // TestSpecifiedExamplesWork sends the examples to the API with the real senders.
 func TestSpecifiedExamplesWork(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	t.Parallel()
 	queues, err := rabbitmq.New(rabbitmq.Options{URL: "amqp://127.0.0.1:1/"}) // it need not connect to check
 	if err != nil {
@@ -140,6 +152,9 @@ func TestSpecifiedExamplesWork(t *testing.T) {
 // TestExamplesThatAnyServerTakes: the first one that is shown, and all others that call by HTTP, are taken by a server
 // that has no other senders, whatever its clock shows.
 func TestExamplesThatAnyServerTakes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	t.Parallel()
 	a := newAPI(t, func(c *handlers.Config) { c.Callbacks = callbacks.NewRegistry(webhook.New(webhook.Options{})) })
 	a.spec = specification(t)
@@ -165,6 +180,9 @@ func TestExamplesThatAnyServerTakes(t *testing.T) {
 
 // TestCallbackDataAsSpecified: what the specification takes for a type's data, its sender takes, and nothing else.
 func TestCallbackDataAsSpecified(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	t.Parallel()
 	queues, err := rabbitmq.New(rabbitmq.Options{URL: "amqp://127.0.0.1:1/"})
 	if err != nil {

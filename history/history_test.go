@@ -288,6 +288,9 @@ func TestDyingWhileARunIsCompleted(t *testing.T) {
 
 // However slowly or quickly entries come, readers need few records to find one job's.
 func TestFewRecords(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	for every, atOnce := range map[time.Duration]int{time.Minute: 1, time.Second: 1, 10 * time.Millisecond: 1, 2 * time.Second: 130} {
 		synctest.Test(t, func(t *testing.T) {
 			s := memory.New()
@@ -359,6 +362,9 @@ func TestFewSegmentsAreRead(t *testing.T) {
 // A reading that may look through few entries ends early, and the next ones find the rest: each entry once, also where
 // the runs of several replicas overlap.
 func TestFewEntriesAreLookedThrough(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	const runs, inEach = 40, 100
 	for name, apart := range map[string]time.Duration{
 		"one after the other": time.Hour, "overlapping": 20 * time.Millisecond, "at the same time": 0,

@@ -72,6 +72,9 @@ func TestTurnsAreShared(t *testing.T) {
 // Room kept for callbacks that another replica claims is not lost, nor room for those that take longer or shorter than
 // usual.
 func TestTurnsBesideOtherReplicas(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	for name, takes := range map[string]func() time.Duration{
 		"all alike": func() time.Duration { return 100 * time.Millisecond },
 		"random":    func() time.Duration { return time.Duration(rand.ExpFloat64() * float64(100*time.Millisecond)) },
@@ -167,6 +170,9 @@ func TestLowRateIsShared(t *testing.T) {
 
 // The callbacks of many tenants with little each do not return all at once, again and again.
 func TestTurnsOfManyTenants(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	for _, each := range []int{1, 4} {
 		const tenants, takes = 300, 200 * time.Millisecond
 		var took time.Duration

@@ -125,6 +125,9 @@ func TestWaitingAtRandom(t *testing.T) {
 
 // However many wait, each returns in vain only a few times.
 func TestLongBacklog(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	on(t, func(f field) {
 		const takes, n = time.Second, 2000
 		f.take("d", takes)

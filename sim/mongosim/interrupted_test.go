@@ -112,6 +112,9 @@ func (b *breaking) Command(client, name, _ string) mongosim.Fate {
 
 // TestInterrupted: the store for MongoDB keeps its contract if the network fails at any write.
 func TestInterrupted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	storetest.Interrupted(t, func(t *testing.T) (well, behind storetest.Opener, n storetest.Network) {
 		network := &breaking{}
 		server := mongosim.New(network)

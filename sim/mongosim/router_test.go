@@ -60,6 +60,9 @@ var everywhere = map[string]string{
 // come in between two shards that a command reads, and two documents that it changes. What names no documents goes to all
 // shards; those commands are known, with the reason.
 func TestStore(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	var lock sync.Mutex
 	seen := map[mongosim.Route]int{}
 	t.Run("suite", func(t *testing.T) {

@@ -134,8 +134,11 @@ func TestOneServer(t *testing.T) {
 			return mongodb.OpenThrough(t.Context(), mongosim.URL, server.Dialer("test"))
 		}
 	}
-	if storetest.Long() {
+	switch {
+	case storetest.Long():
 		storetest.Run(t, newStore)
+	case testing.Short():
+		storetest.Races(t, newStore)
 	}
 	historytest.Run(t, newStore)
 }

@@ -125,6 +125,9 @@ func TestSameNameInOneCall(t *testing.T) {
 
 // A resume brings all occurrences of a paused backlog forward, even if they exceed one transaction.
 func TestLargeResume(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	s, _ := open(t)
 	const n = 12_000
 	p := put("k", n)

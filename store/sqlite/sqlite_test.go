@@ -20,6 +20,10 @@ import (
 
 func TestStore(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		storetest.Races(t, newFile)
+		return
+	}
 	storetest.Run(t, newFile)
 }
 
@@ -31,6 +35,9 @@ func TestHistory(t *testing.T) {
 
 // TestDifferential: the store behaves like the reference store.
 func TestDifferential(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	t.Parallel()
 	storetest.Differential(t, 50, func() store.Store { return memory.New() }, newFile)
 }

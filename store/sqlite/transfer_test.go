@@ -38,6 +38,9 @@ func TestExportLimitsItsPages(t *testing.T) {
 
 // An import that exceeds one transaction is complete and is counted.
 func TestLargeImport(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	from, _ := open(t)
 	for _, r := range from.Put(t.Context(), []store.Put{put("a", 5500), put("b", 5500)}) {
 		if r.Err != nil {

@@ -25,12 +25,26 @@ type Opener func() (store.Store, error)
 // removed when t ends, and returns its Opener.
 func Run(t *testing.T, newStore func(t *testing.T) Opener) {
 	t.Helper()
+	run(t, newStore, func(string) bool { return true })
+}
+
+// Races runs the tests of the suite in which calls race, like Run: those for the race detector.
+func Races(t *testing.T, newStore func(t *testing.T) Opener) {
+	t.Helper()
+	run(t, newStore, func(name string) bool { return strings.Contains(name, "racing") })
+}
+
+func run(t *testing.T, newStore func(t *testing.T) Opener, wanted func(name string) bool) {
+	t.Helper()
 	for _, group := range [][]namedTest{
 		putTests, newerTests, carryTests, cancelTests, claimTests, laneTests, settleTests, deadLetterTests, listTests,
 		sweepTests, faultTests, lateTests, amendTests, pauseTests, triggerTests, expanderTests, staleAdvanceTests, missTests,
 		partTests, transferTests, movingTests, backlogTests, countTests, recordTests, sampleTests, outcomeTests,
 	} {
 		for _, test := range group {
+			if !wanted(test.name) {
+				continue
+			}
 			t.Run(test.name, func(t *testing.T) {
 				t.Parallel()
 				test.run(&fixture{T: t, open: newStore(t), newStore: newStore})

@@ -388,6 +388,9 @@ func (f brokenFile) Read([]byte) (int, error)  { return 0, f.error }
 
 // The memory of a transfer follows the batch size, not the size of the store.
 func TestMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	const jobs, size, most = 1000, 100 << 10, 50 << 20
 	from := &endless{jobs: jobs, data: bytes.Repeat([]byte("x"), size)}
 	r, w := io.Pipe()
