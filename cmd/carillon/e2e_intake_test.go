@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -63,16 +64,24 @@ func TestIntakeTopic(t *testing.T) {
 	}
 	const topic = "submissions"
 	client, args := topicOfSubmissions(t, topic)
-	records := make([]*kgo.Record, n)
-	for i := range records {
-		records[i] = &kgo.Record{Key: fmt.Append(nil, i), Value: submission(i)}
-	}
-	if err := client.ProduceSync(t.Context(), records...).FirstErr(); err != nil {
-		t.Fatal(err)
+	produce := func(from, to int) {
+		t.Helper()
+		var records []*kgo.Record
+		for i := from; i < to; i++ {
+			records = append(records, &kgo.Record{Key: fmt.Append(nil, i), Value: submission(i)})
+		}
+		if err := client.ProduceSync(t.Context(), records...).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	c := storeNamed(t, "sqlite").cluster(t)
 	c.start(2, args...)
-	c.until("some are stored", func() bool { return c.submitted(nil) > 0 })
+	// The cluster in this process would keep a member for ever that ended before it had its partitions.
+	c.until("both replicas have partitions", func() bool { return consumers(t, client, "carillon") == 2 })
+	produce(0, n/2)
+	c.until("half of them are stored", func() bool { return c.submitted(nil) == n/2 })
+	produce(n/2, n)
+	c.until("some more are stored", func() bool { return c.submitted(nil) > n/2 })
 	for _, r := range c.replicas {
 		r.kill()
 	}
@@ -83,6 +92,19 @@ func TestIntakeTopic(t *testing.T) {
 			t.Errorf("%s was taken twice: at %v and at %v", j.Key, j.CreatedAt, j.UpdatedAt)
 		}
 	})
+}
+
+// consumers returns the number of members of a stable consumer group; zero while it shares out the partitions.
+func consumers(t *testing.T, client *kgo.Client, group string) int {
+	t.Helper()
+	groups, err := kadm.NewClient(client).DescribeGroups(t.Context(), group)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if groups[group].State != "Stable" {
+		return 0
+	}
+	return len(groups[group].Members)
 }
 
 // topicOfSubmissions makes a topic, and returns a client that publishes to it, and the options of a replica that takes
