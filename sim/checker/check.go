@@ -265,9 +265,10 @@ func (k *keyed) cancelledBefore(d *Delivery, put *Op) bool {
 		})
 }
 
-// replacedBefore reports whether a delivery's job may have been replaced before a put, by one without the instant or by a
-// recurring one at whose replica's faster clock the instant had passed, and by the slower clock of the put's replica the
-// instant was still ahead: the replacement forgets that it has fired.
+// replacedBefore reports whether the instant of a delivery may be due again after a put, since the job was replaced
+// before by one without the instant. A recurring job is without it if the instant has passed by its replica's faster
+// clock. By the slower clock of the put's replica, the instant must still be ahead: the replacement forgets that it has
+// fired.
 func (k *keyed) replacedBefore(d *Delivery, put *Op) bool {
 	return put.Invoked.Add(-put.Behind).Before(d.Instant) && !k.latest(put).Before(d.Begun) &&
 		slices.ContainsFunc(k.ops, func(o *Op) bool {
