@@ -10,39 +10,39 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Many replicas take turns, so that their claims do not meet: time is cut into turns, and each turn belongs to one
-// replica.
-// It claims what falls due in its turn, and first what was left before. Who claims is a preference only, which no
-// guarantee depends on: replicas that disagree claim twice, or a little later.
+// Many replicas take turns, so that their claims do not compete. Time is divided into turns, and each turn belongs to
+// one replica, its owner. The owner claims the occurrences that fall due in its turn, beginning with those left over
+// from earlier turns. Turns are a preference; no guarantee depends on them. Replicas that disagree about an owner both
+// claim, or claim a little later.
 const (
-	// turnsFrom is the number of replicas from which on they take turns. Fewer claim all at every instant: their empty
+	// turnsFrom is the least number of replicas that take turns. Fewer replicas all claim at every instant: their empty
 	// claims cost little, and nothing is late when one of them stops or dies.
 	turnsFrom = 4
 	// turnFor is the duration of a turn. In a busy lane, a turn begins with a claim that may find nothing.
 	turnFor = time.Second
-	// latePatience is the time after which an occurrence is taken from the replica whose turn it is.
+	// latePatience is the lateness from which on other replicas claim an occurrence in the owner's place.
 	latePatience = 100 * time.Millisecond
-	// absentFor is the time for which this replica stands in for one that was late. All others have then noticed if that
-	// one has died, since it no longer beats.
+	// absentFor is the time for which this replica stands in for a late one. It is as long as a heartbeat lasts: after it,
+	// all replicas know whether the late one has died.
 	absentFor = beatFor
-	// busyFor is the time for which a busy replica claims in all turns. It is busy while its part of the callbacks under
-	// way, if they were all its own, would take one of busyPart of its slots.
+	// busyFor is the time for which a busy replica claims in all turns. A replica is busy when the callbacks of all
+	// replicas would take 1/busyPart of its slots. It estimates their number from its own.
 	busyFor  = 5 * time.Second
 	busyPart = 4
-	// wokenPolls is the number of poll intervals after which all replicas know what one of them has stored.
+	// wokenPolls is the number of poll intervals after which all replicas have seen a newly stored occurrence.
 	wokenPolls = 3
 )
 
-// turns decides when this replica claims. It is for one goroutine.
+// turns decides when this replica claims. It is not safe for concurrent use.
 type turns struct {
 	self   string
 	tick   time.Duration
-	live   []string             // the replicas that have turns, in order; this one alone if they are few
-	absent map[string]time.Time // replicas that were late; this one claims in their turns too, up to these times
+	live   []string             // the replicas that take turns, sorted; only this one if they are few
+	absent map[string]time.Time // late replicas, and the time until which this one stands in for each
 
-	ahead map[int64]int64        // by turn: the first one from it on in which this replica claims, as far as asked for
-	all   time.Time              // up to this, it claims in all turns
-	lanes map[job.Lane]time.Time // of some lanes, it claims in all turns up to this
+	ahead map[int64]int64        // a cache of own
+	all   time.Time              // until then, this replica claims in all turns
+	lanes map[job.Lane]time.Time // by lane: until then, it claims in all turns
 }
 
 func newTurns(self string, tick time.Duration) turns {
@@ -52,23 +52,23 @@ func newTurns(self string, tick time.Duration) turns {
 	}
 }
 
-// turnOf returns the number of the turn of a time, and beginOf the time at which a turn begins.
+// turnOf returns the number of the turn that a time is in, beginOf the start of a turn, and later the later of two
+// times.
 func turnOf(at time.Time) int64      { return at.UnixMilli() / turnFor.Milliseconds() }
 func beginOf(turn int64) time.Time   { return time.UnixMilli(turn * turnFor.Milliseconds()) }
 func later(a, b time.Time) time.Time { return latestOf(a.Round(0), b.Round(0)) }
 
-// ownerOf returns the replica to which a turn belongs, by rendezvous hashing: if one replica comes or goes, only its
-// own turns change. A replica's rank depends on nothing but itself and the turn. So while some know of a replica that
-// came or is about to go, and others do not, each turn belongs to at least one of those that claim: to that of the
-// highest rank, in its own view. For that, one that goes has to claim until nobody has it in view. Every second turn
-// reverses the ranks of the turn before. So nobody has more than two turns in a row, and each soon learns what one is
-// like.
+// ownerOf returns the owner of a turn, by rendezvous hashing: when a replica starts or stops, only its own turns
+// change. A replica's rank depends only on its id and the turn. So each turn has an owner that claims, even while
+// replicas disagree about the replicas that are live: the one of the highest rank owns the turn in its own view. A
+// replica that stops must therefore claim until no other replica counts it as live. An odd turn reverses the ranks of
+// the turn before it. So no replica has more than two turns in a row, and each has a turn soon.
 func ownerOf(turn int64, replicas []string) (owner string) {
 	var highest uint64
 	for _, r := range replicas {
 		h := fnv.New64a()
 		_, _ = h.Write(strconv.AppendInt([]byte(r), turn/2, 10))
-		x := h.Sum64() // and mixed as in splitmix64, since FNV mixes its last bytes little
+		x := h.Sum64() // mixed further as in splitmix64, since FNV mixes its last bytes little
 		x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 		x = (x ^ x>>27) * 0x94d049bb133111eb
 		if x ^= x >> 31; turn%2 == 1 {
@@ -81,8 +81,9 @@ func ownerOf(turn int64, replicas []string) (owner string) {
 	return owner
 }
 
-// meet notes the replicas that beat and may claim, and forgets what is over. One for which this replica stands in keeps
-// its turns here, also when it no longer beats: others may not have noticed yet.
+// meet notes the replicas that send heartbeats and may claim, and drops absences and lanes whose time is over. A
+// replica for which this one stands in keeps its turns even without heartbeats, since others may still count it as
+// live.
 func (t *turns) meet(beating []string, now time.Time) {
 	live := append([]string{t.self}, beating...)
 	for r, until := range t.absent {
@@ -108,9 +109,9 @@ func (t *turns) meet(beating []string, now time.Time) {
 	}
 }
 
-// at returns the time at which this replica is to claim an occurrence that falls due at a time: then, if the turn is
-// its own; else at the beginning of its next turn, since nobody tells it that the occurrence was claimed, and which is
-// next. Everyone claims what falls due at a whole minute: often that is much at once.
+// at returns the time at which this replica claims in a lane whose next occurrence is due at a given time. In a turn of
+// its own, that is the due time. Otherwise it is the start of its next turn: a replica does not learn of the claims of
+// others. All replicas claim at a whole minute, when many occurrences often fall due at once.
 func (t *turns) at(lane job.Lane, due, now time.Time) time.Time {
 	switch {
 	case due.IsZero(), len(t.live) == 1, due.Equal(due.Truncate(time.Minute)):
@@ -118,7 +119,7 @@ func (t *turns) at(lane job.Lane, due, now time.Time) time.Time {
 	case due.Before(t.all), due.Before(t.lanes[lane]):
 		return due
 	}
-	turn := turnOf(later(due, now)) // what was left belongs to the present turn
+	turn := turnOf(later(due, now)) // overdue occurrences belong to the present turn
 	own := t.own(turn)
 	if own == turn {
 		return due
@@ -126,8 +127,8 @@ func (t *turns) at(lane job.Lane, due, now time.Time) time.Time {
 	return beginOf(own)
 }
 
-// own returns the first turn at or after a turn in which this replica claims: one of its own, or of one for which it
-// stands in.
+// own returns the first turn, from a given one on, in which this replica claims: its own, or that of a replica for
+// which it stands in.
 func (t *turns) own(turn int64) int64 {
 	own, known := t.ahead[turn]
 	if !known {
@@ -145,11 +146,11 @@ func (t *turns) claims(turn int64) bool {
 	return absent || owner == t.self
 }
 
-// taken reports whether replicas take turns now, as far as this one knows.
+// taken reports whether this replica leaves turns to others now.
 func (t *turns) taken(now time.Time) bool { return len(t.live) > 1 && !now.Before(t.all) }
 
-// pollIn returns the pause before a poll that is due now. The polls of replicas that take turns are spread evenly, so
-// that they soon find what a dead replica has left, also if all have started at once.
+// pollIn returns the pause before a poll that is due now. The polls of replicas that take turns are spread evenly over
+// the poll interval, even if all started at once. So one of them soon finds the occurrences of a replica that died.
 func (t *turns) pollIn(now time.Time) time.Duration {
 	if len(t.live) == 1 {
 		return 0
@@ -162,17 +163,18 @@ func (t *turns) pollIn(now time.Time) time.Duration {
 	return wait
 }
 
-// woken notes that this replica has stored occurrences of a lane of which the earliest falls due at a time. If that is
-// soon, the other replicas may not know of it in time.
+// woken notes that this replica has stored occurrences of a lane, and the due time of the earliest. If that is soon,
+// the other replicas may not see them in time, and this one claims in all turns of the lane.
 func (t *turns) woken(lane job.Lane, due, now time.Time) {
 	if soon := now.Add(wokenPolls * t.tick); due.Before(soon) {
 		t.lanes[lane] = soon
 	}
 }
 
-// found returns when to claim in lanes that were found at a time; may reports whether a tenant's occurrences may be
-// claimed. If something was left for too long, this replica claims for the rest of the turn too, and stands in for the
-// replica whose turn it was for a while: so at most one turn of a replica that died is late.
+// found returns the lanes with the times at which this replica claims in them. The function may reports whether a
+// tenant's occurrences may be claimed. If an occurrence is late beyond latePatience, this replica claims for the rest
+// of the turn, and stands in for the owner of the occurrence's turn for absentFor. So at most one turn of a replica
+// that died is late.
 func (t *turns) found(lanes []store.LaneDue, now time.Time, may func(tenant string) bool) []store.LaneDue {
 	turn := turnOf(now)
 	left := slices.IndexFunc(lanes, func(l store.LaneDue) bool {
@@ -181,7 +183,7 @@ func (t *turns) found(lanes []store.LaneDue, now time.Time, may func(tenant stri
 	if left >= 0 && now.After(t.all) && t.own(turn) != turn {
 		t.all = beginOf(turn + 1)
 		missed := turnOf(lanes[left].DueAt)
-		if owner := ownerOf(missed, t.live); owner != t.self && missed >= turn-1 { // else nobody knows whose turn it was
+		if owner := ownerOf(missed, t.live); owner != t.self && missed >= turn-1 { // the owner of an older turn is unknown
 			t.absent[owner] = now.Add(absentFor)
 			clear(t.ahead)
 		}
@@ -193,7 +195,7 @@ func (t *turns) found(lanes []store.LaneDue, now time.Time, may func(tenant stri
 	return found
 }
 
-// used notes how many of this replica's slots are in use. If these are many, one replica alone may soon have too few.
+// used notes the number of this replica's slots in use. If it is busy, one replica alone may soon have too few slots.
 func (t *turns) used(n, slots int, now time.Time) {
 	if now.Before(t.all) {
 		n *= len(t.live)

@@ -1,11 +1,11 @@
-// Package events tells tenants what happened: dead letters, missed instants, destinations that are down, jobs that have
-// finished or begin to fail, quotas that are nearly used up, and check-ins that did not come. An event is a job of the
-// service's own with one instant. So it is stored, claimed, signed, sent and retried like every other job.
+// Package events sends events to tenants: of dead letters, missed instants, destinations that are down, jobs that have
+// finished or begin to fail, quotas that are nearly used up, and missing check-ins. An event is a job of the service's
+// own with one instant. So it is stored, claimed, signed, sent and retried like every other job.
 //
-// [Events] gets what happened from the dispatcher and the API, turns it into events in a goroutine of its own, and
-// stores them. It delays nobody: if the store is slow, what exceeds a queue is dropped and counted. An event's key
-// follows from what it tells, so that several replicas that see the same make one event. Nothing that happens to a job
-// of the service's own makes an event, so events can't feed on themselves.
+// [Events] gets notifications from the dispatcher and the API, turns them into events in a goroutine of its own, and
+// stores these. It delays no caller: if the store is slow, notifications beyond a bound are dropped and counted. An
+// event's key follows from its content, so that replicas that observe the same make one event. Jobs of the service's
+// own cause no events, so events can't cause further events.
 //
 // [Watch] and [Watcher] are the dead man's switch of jobs with an ExpectBy.
 package events
@@ -28,14 +28,14 @@ import (
 
 // Bounds of what waits in memory, and the times of periodic work.
 const (
-	mostWaiting  = 4096   // things that happened and are not told yet; more are dropped
+	mostWaiting  = 4096   // happenings that wait to be stored as events; more are dropped
 	mostChecks   = 10_000 // jobs that may have finished; more are dropped
-	mostNoted    = 10_000 // entries of each memory of what was told or seen; then it begins anew
+	mostNoted    = 10_000 // entries of each memory of past events and users; then it is cleared
 	mostAtOnce   = 100    // events in one call to the store
 	storeTimeout = 10 * time.Second
-	readInterval = 5 * time.Second // the age at which the tenants' settings are listed anew
-	tellInterval = time.Second     // between summaries, and pauses while the store is away
-	lastWords    = 5 * time.Second // for telling what waits when the replica stops
+	readInterval = 5 * time.Second // the age at which the tenants' settings are listed again
+	tellInterval = time.Second     // between summaries, and between retries while the store is unavailable
+	lastWords    = 5 * time.Second // for storing the waiting events when the replica stops
 )
 
 // Store is the part of a store that events need.
@@ -47,12 +47,12 @@ type Store interface {
 // Config configures Events. Store must be set.
 type Config struct {
 	Store Store
-	// Tenants are those of the store, if others list their settings too; nil for its own.
+	// Tenants caches the settings of the store's tenants, and may be shared; nil for a cache of its own.
 	Tenants *tenants.Tenants
 	// Wake is called with the lane of stored events, so that they fire at once. It must not block. It may be nil.
 	Wake func(job.Lane, time.Time)
-	// DownSince returns the time since which this replica takes a destination, or a part of it, to be down; zero if it
-	// does not. It is whole if the whole destination is down. It may be nil.
+	// DownSince returns the time since which this replica considers a destination, or a part of it, to be down; zero if it
+	// is up. Whole reports that the whole destination is down. It may be nil.
 	DownSince func(destination string) (since time.Time, whole bool)
 	// Replica distinguishes the summaries of replicas; empty for a random id.
 	Replica string
@@ -64,44 +64,44 @@ type Config struct {
 	Registerer prometheus.Registerer
 }
 
-// Events tells tenants what happened. Its methods are safe for concurrent use.
+// Events sends events to tenants. Its methods are safe for concurrent use.
 type Events struct {
 	cfg     Config
 	metrics *metrics
 
-	// What the other goroutines read: the settings of tenants that get events, and the destinations that are known to be
-	// down. Neither is changed once it is here.
+	// The settings of tenants that get events, and the destinations that are known to be down. Other goroutines read them.
+	// A map is never changed; a new one replaces it.
 	settings atomic.Pointer[map[string]*job.EventSettings]
 	down     atomic.Pointer[map[place]downRecord]
 
 	lock    sync.Mutex
 	waiting []happening
-	checks  map[job.Name]time.Time  // jobs that may have finished, and when
-	users   map[place]use           // who has lately sent where to
-	noted   map[string]time.Time    // until when it need not be told again
-	lives   map[job.Name]time.Time  // until when a job has not finished for certain
+	checks  map[job.Name]time.Time  // jobs that may have finished, and the time
+	users   map[place]use           // recent users of destinations
+	noted   map[string]time.Time    // by event: until then, this replica does not send it again
+	lives   map[job.Name]time.Time  // by job: until then, it can't have finished
 	minutes map[string]*minuteCount // by tenant
-	full    bool                    // something was dropped, and that was logged
+	full    bool                    // events are dropped, and this was logged
 	ended   bool
 
 	wake chan struct{}
 	done chan struct{}
-	over chan struct{} // closed a while after ended
+	over chan struct{} // closed lastWords after ended was set
 }
 
 // place is a destination of a tenant.
 type place struct{ tenant, destination string }
 
-// happening is something that happened and is to be told.
+// happening is a possible event.
 type happening struct {
 	event
-	// check is a destination that may be down; empty if the event is to be told as it is.
+	// check is a destination that may be down; empty if the event needs no check.
 	check string
-	// told gets the result, if somebody waits for it; it has room for one.
+	// told receives the result, if a caller waits for it. It is buffered for one.
 	told chan<- error
 }
 
-// New makes Events, which tell until they are closed. It panics if the registerer has the metrics already.
+// New returns Events, which Close ends. It panics if the registerer has the metrics already.
 func New(cfg Config) *Events {
 	if cfg.Wake == nil {
 		cfg.Wake = func(job.Lane, time.Time) {}
@@ -134,7 +134,7 @@ func New(cfg Config) *Events {
 // now returns the present time in whole milliseconds.
 func (e *Events) now() time.Time { return e.cfg.Now().UTC().Truncate(time.Millisecond) }
 
-// of returns the settings of a tenant; nil if it gets no events, or if that is not known yet.
+// of returns the settings of a tenant; nil if it gets no events, or if its settings were not read yet.
 func (e *Events) of(tenant string) *job.EventSettings {
 	if all := e.settings.Load(); all != nil {
 		return (*all)[tenant]
@@ -142,7 +142,7 @@ func (e *Events) of(tenant string) *job.EventSettings {
 	return nil
 }
 
-// Close tells what waits, as far as the store takes it within some seconds, and ends.
+// Close stores the waiting events, as far as that succeeds within 5 s.
 func (e *Events) Close() error {
 	e.lock.Lock()
 	ended := e.ended
@@ -164,7 +164,7 @@ func (e *Events) nudge() {
 	}
 }
 
-// run tells what happens, until the events are closed and nothing waits.
+// run stores events, until Close was called and nothing waits.
 func (e *Events) run() {
 	defer close(e.done)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -207,7 +207,7 @@ func (e *Events) run() {
 	}
 }
 
-// tellSome tells some of what happened, and reports whether more waits.
+// tellSome stores some of the waiting events, and reports whether more wait.
 func (e *Events) tellSome(ctx context.Context) (more bool) {
 	e.lock.Lock()
 	taken := e.waiting[:min(len(e.waiting), mostAtOnce)]
@@ -232,8 +232,8 @@ func (e *Events) tellSome(ctx context.Context) (more bool) {
 	return len(e.waiting) > 0 || len(e.checks) > 0 && !unread
 }
 
-// Record takes entries of attempts, and turns those that matter into events. It implements the dispatcher's Recorder.
-// It never blocks, and keeps nothing of the entries.
+// Record turns entries of attempts into events, where a tenant wants these. It implements the dispatcher's Recorder. It
+// never blocks, and does not retain the entries.
 func (e *Events) Record(entries ...*history.Entry) {
 	all := e.settings.Load()
 	if all == nil || len(*all) == 0 {
@@ -248,7 +248,7 @@ func (e *Events) Record(entries ...*history.Entry) {
 	}
 }
 
-// note turns an entry into what is to be told.
+// note turns an entry into events.
 func (e *Events) note(s *job.EventSettings, h *history.Entry) {
 	switch h.Kind {
 	case history.Buried:
@@ -284,14 +284,14 @@ func (e *Events) add(s *job.EventSettings, v event, h *history.Entry) {
 	e.enqueue(happening{event: v})
 }
 
-// addOnce is add for an event that is told once until v.keep.
+// addOnce is add for an event that is sent only once until v.keep.
 func (e *Events) addOnce(s *job.EventSettings, v event, h *history.Entry) {
 	if s.Want(v.kind) && e.first(string(v.kind)+" "+h.Name.Tenant+" "+v.id, v.keep) {
 		e.add(s, v, h)
 	}
 }
 
-// first reports whether this replica has not told something yet, and notes that it does until a time.
+// first reports whether an event is new to this replica, and remembers it until a time.
 func (e *Events) first(id string, until time.Time) bool {
 	now := e.cfg.Now()
 	e.lock.Lock()
@@ -300,13 +300,13 @@ func (e *Events) first(id string, until time.Time) bool {
 		return false
 	}
 	if len(e.noted) >= mostNoted {
-		clear(e.noted) // then the store finds the event of the same key
+		clear(e.noted) // the store still refuses a second event of the same key
 	}
 	e.noted[id] = until
 	return true
 }
 
-// enqueue takes what is to be told, or drops it. It reports whether it took it.
+// enqueue queues or drops a happening. It reports whether it queued it.
 func (e *Events) enqueue(h happening) bool {
 	e.lock.Lock()
 	taken, first := len(e.waiting) < mostWaiting && !e.ended, !e.full
@@ -327,7 +327,7 @@ func (e *Events) enqueue(h happening) bool {
 	return false
 }
 
-// QuotaNear tells that a tenant has used most of a quota, at most once an hour. It never blocks.
+// QuotaNear makes the event that a tenant has used most of a quota, at most once an hour. It never blocks.
 func (e *Events) QuotaNear(tenant, quota string, limit, present int) {
 	s := e.of(tenant)
 	if !s.Want(job.EventQuotaNear) {
@@ -344,8 +344,8 @@ func (e *Events) QuotaNear(tenant, quota string, limit, present int) {
 }
 
 // read reads the settings of the tenants that get events, and the destinations that are known to be down. While the
-// store does not answer, the last ones apply. It returns the pause before the next reading: mostly, the dispatcher has
-// then listed the settings anew.
+// store is unavailable, the last ones apply. It returns the pause before the next reading. The dispatcher has mostly
+// listed the settings again by then.
 func (e *Events) read(ctx context.Context) (pause time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()

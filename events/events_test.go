@@ -18,7 +18,7 @@ func only(types ...job.EventType) job.EventSettings { return job.EventSettings{T
 
 func perMinute(n int) job.EventSettings { return job.EventSettings{PerMinute: &n} }
 
-// TestEachType causes each event, and checks that it is told once, and nothing else.
+// TestEachType causes each event, and checks that it is sent once, and no other.
 func TestEachType(t *testing.T) {
 	at := func(after time.Duration) string {
 		return job.FormatTime(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Add(after))
@@ -116,8 +116,8 @@ func TestEachType(t *testing.T) {
 	}
 }
 
-// TestMissedTicks: the ticks that nobody expanded while nothing ran are one event.
-// An event's instant is when its cause was known. So a callback that takes long does not make its event late.
+// TestMissedTicks: the ticks that were not expanded while no replica ran are one event. An event's instant is when its
+// cause was known. So a callback that takes long does not make its event late.
 func TestSlowCallback(t *testing.T) {
 	inWorld(t, job.EventSettings{}, func(w *world) {
 		w.answers("jobs", errGone)
@@ -157,8 +157,8 @@ func TestMissedTicks(t *testing.T) {
 	})
 }
 
-// TestPartOfADestination: the outage of a path is told to the tenant whose deliveries fail there, and not to another
-// one that sends to the same host.
+// TestPartOfADestination: the event of a path's outage goes to the tenant whose deliveries fail there, and not to
+// another one that sends to the same host.
 func TestPartOfADestination(t *testing.T) {
 	inWorld(t, only(job.EventDestinationDown), func(w *world) {
 		settings := job.TenantSettings{Events: &job.EventSettings{
@@ -183,7 +183,7 @@ func TestPartOfADestination(t *testing.T) {
 	})
 }
 
-// TestDestinations: an outage and its end are told once, by two replicas, to the tenant that sends there.
+// TestDestinations: two replicas send one event of an outage and one of its end, to the tenant that sends there.
 func TestDestinations(t *testing.T) {
 	inWorld(t, only(job.EventDestinationDown, job.EventDestinationUp), func(w *world) {
 		first := w.replica(w.store)
@@ -208,7 +208,7 @@ func TestDestinations(t *testing.T) {
 			t.Errorf("its data are %+v", up)
 		}
 
-		// Another outage, whose end the replica that tells it does not see.
+		// Another outage. The replica that sends its event does not see its end.
 		w.stops[1]()
 		w.answers("jobs", errHungUp)
 		for i := range 100 {
@@ -226,7 +226,7 @@ func TestDestinations(t *testing.T) {
 	})
 }
 
-// TestNoLoops: what happens to events makes no events, whatever becomes of them.
+// TestNoLoops: the outcomes of events make no events.
 func TestNoLoops(t *testing.T) {
 	inWorld(t, job.EventSettings{}, func(w *world) {
 		r := w.replica(w.store)
@@ -254,7 +254,7 @@ func TestNoLoops(t *testing.T) {
 	})
 }
 
-// TestBound: as many events in a minute as the tenant wants, and one that counts the others.
+// TestBound: a tenant gets events up to its bound per minute, and one that counts the others.
 func TestBound(t *testing.T) {
 	inWorld(t, perMinute(5), func(w *world) {
 		r := w.replica(w.store)
@@ -286,7 +286,7 @@ func TestBound(t *testing.T) {
 	})
 }
 
-// TestOnlyWhatIsWanted: other types and other tenants have no events, and nobody has any after a reset.
+// TestOnlyWhatIsWanted: other types and other tenants have no events. After a reset, no tenant has any.
 func TestOnlyWhatIsWanted(t *testing.T) {
 	inWorld(t, only(job.EventFinished), func(w *world) {
 		w.replica(w.store)
@@ -303,7 +303,7 @@ func TestOnlyWhatIsWanted(t *testing.T) {
 	})
 }
 
-// TestStoreIsAway: jobs fire on time while events can't be stored, and these are told later, or dropped and counted.
+// TestStoreIsAway: jobs fire on time while events can't be stored. The events are sent later, or dropped and counted.
 func TestStoreIsAway(t *testing.T) {
 	inWorld(t, job.EventSettings{Types: []job.EventType{job.EventDeadLetter}, PerMinute: new(6000)}, func(w *world) {
 		r := w.replica(w.store)
@@ -328,7 +328,7 @@ func TestStoreIsAway(t *testing.T) {
 	})
 }
 
-// TestClosingTells: what happened before a replica stopped is told.
+// TestClosingTells: a replica that stops stores its events.
 func TestClosingTells(t *testing.T) {
 	inWorld(t, only(job.EventDeadLetter), func(w *world) {
 		r := w.replica(w.store)

@@ -35,9 +35,9 @@ type watched struct {
 	Key string `json:"key"`
 }
 
-// Watch returns the job that watches a job with an ExpectBy, whose schedule began at a time: it has the same instants,
-// each once, however many steps and subscribers a sequence has there, and fires ExpectBy after each of them. Some is
-// false if nothing is left to be watched. The error means that this machine does not know the zone.
+// Watch returns the job that watches a job with an ExpectBy, whose schedule began at a time. The watch has the same
+// instants, and fires ExpectBy after each of them: once, however many steps and subscribers a sequence has there. Some
+// is false if no instants are left. The error means that this machine does not know the time zone.
 func Watch(j *job.Job, begun time.Time) (watch job.Job, some bool, err error) {
 	data, err := json.Marshal(watched{j.Key})
 	if err != nil {
@@ -49,7 +49,7 @@ func Watch(j *job.Job, begun time.Time) (watch job.Job, some bool, err error) {
 		Options:  job.Options{After: j.Options.ExpectBy, Priority: job.PriorityHigh},
 		Schedule: j.Schedule,
 	}
-	// It is tried until the event is stored.
+	// The watch is retried until the event is stored.
 	watch.Options.Retry = job.Retry{MaxAttempts: 1000, Initial: job.Duration(time.Second), Max: job.Duration(time.Minute)}
 	if j.Schedule.Recurs() {
 		return watch, true, nil
@@ -61,8 +61,8 @@ func Watch(j *job.Job, begun time.Time) (watch job.Job, some bool, err error) {
 	return watch, len(watch.Schedule.Instants) > 0, err
 }
 
-// CheckIn records that the check-in after a job's instant has come. Until is the time up to which it is expected.
-// Repeating it changes nothing. The errors are those of [store.Records].
+// CheckIn records the check-in after a job's instant. Until is the time by which it is expected. A repetition changes
+// nothing. The errors are those of [store.Records].
 func CheckIn(ctx context.Context, records store.Records, of job.Name, at, until, now time.Time) error {
 	// A watch may fire late, since its replica or its tenant may have been stopped.
 	const longer = 30 * 24 * time.Hour
@@ -71,9 +71,9 @@ func CheckIn(ctx context.Context, records store.Records, of job.Name, at, until,
 	return err
 }
 
-// Watcher is the sender of watches: when one fires, it looks whether the check-in has come, and tells if it has not.
-// Its failures are retried, so a missing check-in is told even if the replica is killed meanwhile; and once, since the
-// event's key follows from the instant.
+// Watcher is the sender of watches: when a watch fires, it looks for the check-in, and makes an event if there is none.
+// Its failures are retried, so a missing check-in becomes an event even if the replica is killed meanwhile. It becomes
+// only one, since the event's key follows from the instant.
 type Watcher struct{ events *Events }
 
 var _ callbacks.Sender = Watcher{}
@@ -81,7 +81,7 @@ var _ callbacks.Sender = Watcher{}
 // Watcher returns the sender of watches.
 func (e *Events) Watcher() Watcher { return Watcher{e} }
 
-// Type is [WatchType].
+// Type returns [WatchType].
 func (Watcher) Type() string { return WatchType }
 
 // Validate refuses all data: no client submits a watch.
@@ -89,10 +89,10 @@ func (Watcher) Validate([]byte) error {
 	return job.InvalidField("", "is for the service's own jobs; give a job expectBy instead")
 }
 
-// Destination is the same for all watches.
+// Destination returns the same for all watches.
 func (Watcher) Destination([]byte) string { return "check-ins" }
 
-// Send looks whether the check-in has come. A failure of the store costs no attempt.
+// Send looks for the check-in. A failure of the store costs no attempt.
 func (w Watcher) Send(ctx context.Context, d callbacks.Delivery) error {
 	err := w.events.look(ctx, &d)
 	if errors.Is(err, store.ErrUnavailable) {
@@ -132,7 +132,7 @@ func (e *Events) look(ctx context.Context, d *callbacks.Delivery) error {
 	return e.missed(ctx, &j.Job, d.Timestamp, now)
 }
 
-// unwatch cancels a watch whose job is gone or expects nothing any more, unless the watch has been renewed since it was
+// unwatch cancels a watch whose job is gone or no longer expects check-ins, unless the watch was renewed since it was
 // read.
 func (e *Events) unwatch(ctx context.Context, watch job.Job, now time.Time) error {
 	asked := store.Asked{Now: now, Newer: store.Span{After: watch.Version, Until: job.LastRevision(now.Add(time.Hour))}}
@@ -140,7 +140,7 @@ func (e *Events) unwatch(ctx context.Context, watch job.Job, now time.Time) erro
 	return err
 }
 
-// missed tells that a check-in has not come, and returns when the event is stored.
+// missed makes the event of a missing check-in, and returns when it is stored.
 func (e *Events) missed(ctx context.Context, j *job.Job, at, now time.Time) (err error) {
 	defer func() {
 		if err == nil {

@@ -36,8 +36,8 @@ func (w *world) checkIn(j job.Job, at time.Time) {
 	}
 }
 
-// TestCheckInsPreventEvents, each that of its instant, of a crontab too; and nothing is expected of a paused or a
-// cancelled job.
+// TestCheckInsPreventEvents: each check-in prevents the event of its instant, also of a crontab. A paused or cancelled
+// job expects none.
 func TestCheckInsPreventEvents(t *testing.T) {
 	inWorld(t, job.EventSettings{Types: []job.EventType{job.EventExpectationMissed}}, func(w *world) {
 		w.replica(w.store)
@@ -75,7 +75,7 @@ func TestCheckInsPreventEvents(t *testing.T) {
 	})
 }
 
-// TestMissedWhileNothingRan: a check-in that did not come while no replica ran is told when one runs again.
+// TestMissedWhileNothingRan: a check-in that was missed while no replica ran becomes an event when one runs again.
 func TestMissedWhileNothingRan(t *testing.T) {
 	inWorld(t, only(job.EventExpectationMissed), func(w *world) {
 		w.expect("once", time.Minute, nil)
@@ -87,7 +87,7 @@ func TestMissedWhileNothingRan(t *testing.T) {
 	})
 }
 
-// TestKillBetween: if the replica dies between the event and the end of the watch, or before the event, it is told once.
+// TestKillBetween: the event is sent once, also if the replica dies before it, or between it and the end of the watch.
 func TestKillBetween(t *testing.T) {
 	for what, faults := range map[string][2]error{
 		"after the event":  {nil, errAway},
@@ -101,7 +101,7 @@ func TestKillBetween(t *testing.T) {
 				time.Sleep(30 * time.Second)
 				first.set(faults[0], faults[1])
 				time.Sleep(31 * time.Second)
-				go dies.stop() // as it can settle nothing, it takes its time
+				go dies.stop() // it takes long, since it can settle nothing
 				w.replica(w.store)
 				time.Sleep(30 * time.Minute)
 				w.hasTold("expectation.missed a")

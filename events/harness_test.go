@@ -29,7 +29,7 @@ import (
 
 const tenant = "acme"
 
-// world is a store, its replicas, and whom they deliver to.
+// world is a store, its replicas, and their receivers.
 type world struct {
 	*testing.T
 	store *brittle
@@ -78,7 +78,7 @@ func (w *world) replica(s *brittle) (r replica) {
 	r.events = events.New(events.Config{
 		Store: s, Registerer: r.metrics,
 		Wake:      func(lane job.Lane, at time.Time) { r.Wake(lane, at) },
-		DownSince: func(destination string) (time.Time, bool) { return r.DownSince(destination) }, //nolint:gocritic // it is not there yet
+		DownSince: func(destination string) (time.Time, bool) { return r.DownSince(destination) }, //nolint:gocritic // r is set later
 	})
 	synctest.Wait() // it has read the settings
 	cfg := dispatcher.Defaults
@@ -218,7 +218,7 @@ func (w *world) Send(_ context.Context, d callbacks.Delivery) error {
 	return err
 }
 
-// told are the events that were delivered: type and subject. Those with the same id count once, as for receivers.
+// told returns the type and subject of each delivered event. Those with the same id count once, as for receivers.
 func (w *world) told() (all []string) {
 	w.Helper()
 	w.lock.Lock()
@@ -272,7 +272,7 @@ func (w *world) data(kind job.EventType) (d events.Data) {
 	return d
 }
 
-// hasTold checks which events were delivered, in any order.
+// hasTold checks the delivered events, in any order.
 func (w *world) hasTold(want ...string) {
 	w.Helper()
 	slices.Sort(want)
@@ -281,7 +281,7 @@ func (w *world) hasTold(want ...string) {
 	}
 }
 
-// brittle is a store that fails as a test wants.
+// brittle is a store that fails on demand.
 type brittle struct {
 	store.Store
 	lock   sync.Mutex

@@ -15,24 +15,25 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// downCollection has a record for each destination of a tenant that was told to be down and not to be up again.
+// downCollection has a record for each destination of a tenant with an event that it is down, and none that it is up
+// again.
 const downCollection = "events-down"
 
-// downFor is the time after which a destination that is still down is told again.
+// downFor is the time after which the event of a destination that is still down is repeated.
 const downFor = 24 * time.Hour
 
-// usedFor is the time for which a tenant is told of the outages of a destination that it has sent to.
+// usedFor is the time after its last delivery to a destination for which a tenant gets events of its outages.
 const usedFor = time.Hour
 
-// failedFor is the time before the outage of a part of a destination within which a tenant's failure there belongs to
-// the outage. Tenants that send to other parts are not told of it.
+// failedFor is the time before the outage of a part of a destination within which a tenant's failure belongs to the
+// outage. Tenants that send to other parts get no event.
 const failedFor = time.Minute
 
-// use is when a tenant has last sent to a destination, and when that has last failed.
+// use has the times of a tenant's last delivery to a destination, and of its last failure there.
 type use struct{ sent, failed time.Time }
 
-// A replica that has told that a destination is down confirms that every so often. Without that, the replica is gone,
-// and another one may tell that the destination is up.
+// A replica that has sent the event of a destination that is down confirms its record every confirmEvery. If it does
+// not, it has stopped, and another replica may send the event that the destination is up.
 const (
 	confirmEvery = time.Minute
 	confirmedFor = 3 * time.Minute
@@ -43,7 +44,7 @@ type downRecord struct {
 	Tenant      string `json:"tenant"`
 	Destination string `json:"destination"`
 	Since       int64  `json:"since"`
-	// Replica is the one that has told it, and Confirmed when it last did.
+	// Replica is the replica that sent the event, and Confirmed the time of its last confirmation.
 	Replica   string `json:"replica"`
 	Confirmed int64  `json:"confirmed"`
 
@@ -51,11 +52,11 @@ type downRecord struct {
 }
 
 func downKey(p place) string {
-	sum := sha256.Sum256([]byte(p.destination)) // which may be longer than a key
+	sum := sha256.Sum256([]byte(p.destination)) // it may be longer than a key
 	return p.tenant + "/" + hex.EncodeToString(sum[:16])
 }
 
-// readDown reads which destinations are known to be down.
+// readDown reads the destinations that are known to be down.
 func (e *Events) readDown(ctx context.Context) {
 	found := make(map[place]downRecord)
 	for after := ""; ; {
@@ -81,7 +82,7 @@ func (e *Events) readDown(ctx context.Context) {
 	e.confirmDown(ctx)
 }
 
-// confirmDown confirms which destinations are still down.
+// confirmDown confirms the destinations that are still down.
 func (e *Events) confirmDown(ctx context.Context) {
 	now := e.now()
 	var changes []store.RecordChange
@@ -94,7 +95,7 @@ func (e *Events) confirmDown(ctx context.Context) {
 		}
 	}
 	if len(changes) > 0 {
-		_ = e.cfg.Store.WriteRecords(ctx, changes) // it is done again after the next reading
+		_ = e.cfg.Store.WriteRecords(ctx, changes) // the next reading repeats it
 	}
 }
 
@@ -118,7 +119,7 @@ func (e *Events) knownDown(p place) (d downRecord, is bool) {
 	return d, is
 }
 
-// setDown notes here what the records will say.
+// setDown applies a change of the records to the copy in memory.
 func (e *Events) setDown(change func(map[place]downRecord)) {
 	next := make(map[place]downRecord)
 	if all := e.down.Load(); all != nil {
@@ -128,13 +129,13 @@ func (e *Events) setDown(change func(map[place]downRecord)) {
 	e.down.Store(&next)
 }
 
-// isDown reports whether this replica takes a destination, or a part of it, to be down.
+// isDown reports whether this replica considers a destination, or a part of it, to be down.
 func (e *Events) isDown(destination string) bool {
 	since, _ := e.cfg.DownSince(destination)
 	return !since.IsZero()
 }
 
-// noteDestination notes who sends where to, and whether that destination may be down, or is up again.
+// noteDestination notes the user of a destination, and checks whether the destination may be down, or is up again.
 func (e *Events) noteDestination(s *job.EventSettings, h *history.Entry) {
 	if !s.Want(job.EventDestinationDown) && !s.Want(job.EventDestinationUp) {
 		return
@@ -152,7 +153,7 @@ func (e *Events) noteDestination(s *job.EventSettings, h *history.Entry) {
 	e.lock.Unlock()
 	d, down := e.knownDown(p)
 	switch delivered := h.Kind == history.Delivered; {
-	case h.Kind == history.Missed, down != delivered: // it tells nothing new
+	case h.Kind == history.Missed, down != delivered: // the entry has no news
 	case down && !e.isDown(h.Destination):
 		gone := h.At.Sub(time.UnixMilli(d.Confirmed)) > confirmedFor
 		if (gone || d.Replica == e.cfg.Replica) && e.first("up "+downKey(p)+string(d.version), h.At.Add(time.Minute)) {
@@ -164,7 +165,7 @@ func (e *Events) noteDestination(s *job.EventSettings, h *history.Entry) {
 	}
 }
 
-// up tells that a destination is up again.
+// up makes the event that a destination is up again.
 func (e *Events) up(p place, d downRecord, at time.Time) {
 	change := store.RecordChange{
 		Collection: downCollection, Key: downKey(p), Version: job.NewRevision(at), Now: at.UTC().Truncate(time.Millisecond),
@@ -179,8 +180,8 @@ func (e *Events) up(p place, d downRecord, at time.Time) {
 	}})
 }
 
-// checkDestination returns the events that a destination is down, for all who have lately sent to it. If only a part of
-// it is down, they are for those whose deliveries there have failed.
+// checkDestination returns the events that a destination is down, one for each tenant that has lately sent to it. If
+// only a part is down, the tenants are those whose deliveries there have failed.
 func (e *Events) checkDestination(h happening) (all []happening) {
 	since, whole := e.cfg.DownSince(h.check)
 	if since.IsZero() {
@@ -232,7 +233,7 @@ func (e *Events) mayHaveFinished(name job.Name, at time.Time) {
 }
 
 // checkFinished reads some of the jobs that may have finished, and returns the events of those that have. Unread
-// reports that the store did not answer; the jobs are read again then.
+// reports that the store was unavailable; the jobs will be read again.
 func (e *Events) checkFinished(ctx context.Context) (all []happening, unread bool) {
 	e.lock.Lock()
 	some := make(map[job.Name]time.Time, min(len(e.checks), mostAtOnce))
@@ -261,7 +262,7 @@ func (e *Events) checkFinished(ctx context.Context) (all []happening, unread boo
 	return all, unread
 }
 
-// finished returns the event that a job has finished; nil if it has not, or is gone.
+// finished returns the event that a job has finished; nil if it has not, or is deleted.
 func (e *Events) finished(ctx context.Context, name job.Name, at time.Time) (*happening, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -271,7 +272,7 @@ func (e *Events) finished(ctx context.Context, name job.Name, at time.Time) (*ha
 	}
 	status := found[0]
 	if status.Live() {
-		if !status.ExpandAt.IsZero() { // until then it can't finish
+		if !status.ExpandAt.IsZero() { // it can't finish before
 			e.lock.Lock()
 			if len(e.lives) >= mostNoted {
 				clear(e.lives)

@@ -19,20 +19,19 @@ import (
 type event struct {
 	tenant string
 	kind   job.EventType
-	// id distinguishes it from others of its tenant and type. Two of the same id are one event.
+	// id distinguishes events of one tenant and type. Events with the same id are one.
 	id string
-	// subject is that of its CloudEvent.
+	// subject is the subject of the CloudEvent.
 	subject string
 	at      time.Time
-	// keep is the time until which its job stays, and so the time for which the same event is not told again; zero for
-	// an hour.
+	// keep is the time until which its job stays. Until then, the same event is not sent again. Zero means an hour.
 	keep time.Time
 	data Data
 	// writes are made when the event is stored.
 	writes []store.RecordChange
 }
 
-// Data is the content of an event. Which fields there are depends on its type; docs/events.md has a table.
+// Data is the content of an event. Its fields depend on the event's type; docs/events.md has a table.
 type Data struct {
 	Tenant string `json:"tenant"`
 	// Key is the job's.
@@ -51,13 +50,13 @@ type Data struct {
 	Until string `json:"until,omitzero"`
 	// ExpectedBy is the time by which a check-in should have come.
 	ExpectedBy string `json:"expectedBy,omitzero"`
-	// Outcomes are those of a finished job.
+	// Outcomes are the outcomes of a finished job.
 	Outcomes *Outcomes `json:"outcomes,omitzero"`
-	// Quota names a quota; Present is what was counted, and Limit the quota.
+	// Quota is the name of a quota, Present the count, and Limit the quota itself.
 	Quota   string `json:"quota,omitzero"`
 	Limit   int    `json:"limit,omitzero"`
 	Present int    `json:"present,omitzero"`
-	// LeftOut has the numbers of events that a summary stands for, by type.
+	// LeftOut has the number of events that a summary stands for, by type.
 	LeftOut map[job.EventType]int `json:"leftOut,omitempty"`
 }
 
@@ -68,7 +67,7 @@ type Outcomes struct {
 	Missed    int `json:"missed"`
 }
 
-// dataOf returns what an entry of history tells.
+// dataOf returns the content of an entry of history.
 func dataOf(h *history.Entry) Data {
 	d := Data{
 		Key: h.Name.Key, Subscriber: h.Subscriber, Attempt: h.Attempt, Destination: h.Destination, Status: h.Status,
@@ -112,7 +111,7 @@ func (v *event) put(to *job.EventSettings, now time.Time) store.Put {
 	if v.keep.After(j.ExpiresAt) {
 		j.ExpiresAt = v.keep.UTC().Truncate(time.Millisecond)
 	}
-	// So that it does not wait behind what it tells about.
+	// So that the event does not wait behind its cause.
 	j.Options.Priority = job.PriorityHigh
 	j.Options.Event = &job.Event{Type: v.kind, Subject: v.subject, Data: data}
 	o := job.Occurrence{
@@ -122,8 +121,8 @@ func (v *event) put(to *job.EventSettings, now time.Time) store.Put {
 	return store.Put{Job: j, Occurrences: []job.Occurrence{o}, If: store.Condition{Absent: true}, Now: now}
 }
 
-// tell stores events, as far as their tenants want them and within their bounds. While the store is unavailable, it
-// tries again; what happens meanwhile waits, and is dropped when too much of it does.
+// tell stores the events that their tenants want, within the tenants' bounds. While the store is unavailable, it
+// retries; meanwhile other events wait, and are dropped when too many wait.
 func (e *Events) tell(ctx context.Context, batch []happening) {
 	var telling []happening
 	for _, h := range batch {
@@ -155,14 +154,14 @@ func (e *Events) tell(ctx context.Context, batch []happening) {
 	}
 }
 
-// putAll puts events, and returns those that are to be tried again.
+// putAll puts events, and returns those to be retried.
 func (e *Events) putAll(ctx context.Context, telling []happening) (again []happening) {
 	now := e.now()
 	puts := make([]store.Put, 0, len(telling))
 	putting := make([]happening, 0, len(telling))
 	for _, h := range telling {
 		s := e.of(h.tenant)
-		if s == nil { // the settings were reset just now
+		if s == nil { // the settings were reset meanwhile
 			e.then(ctx, h, nil)
 			continue
 		}
@@ -184,11 +183,11 @@ func (e *Events) putAll(ctx context.Context, telling []happening) (again []happe
 				e.cfg.Wake(puts[i].Occurrences[0].Lane(), now)
 			}
 			e.then(ctx, h, nil)
-		case errors.Is(err, store.ErrPrecondition): // another replica has told it, or this one before it was killed
+		case errors.Is(err, store.ErrPrecondition): // this event is stored already, by any replica
 			e.then(ctx, h, nil)
 		case errors.Is(err, store.ErrUnavailable) && h.told == nil:
 			again = append(again, h)
-		default: // somebody who waits tries again by itself
+		default: // a caller that waits retries by itself
 			e.then(ctx, h, err)
 			if h.told == nil {
 				e.metrics.dropped.Inc()
@@ -199,7 +198,7 @@ func (e *Events) putAll(ctx context.Context, telling []happening) (again []happe
 	return again
 }
 
-// then does what follows an event.
+// then completes an event: it makes the event's writes, and reports the result.
 func (e *Events) then(ctx context.Context, h happening, err error) {
 	if err == nil && len(h.writes) > 0 {
 		call, cancel := context.WithTimeout(ctx, storeTimeout)
@@ -235,7 +234,7 @@ func (e *Events) admit(s *job.EventSettings, v *event) bool {
 	case m == nil:
 		m = &minuteCount{minute: minute}
 		e.minutes[v.tenant] = m
-	case !m.minute.Equal(minute) && len(m.left) == 0: // else its summary is told first
+	case !m.minute.Equal(minute) && len(m.left) == 0: // else its summary comes first
 		*m = minuteCount{minute: minute}
 	}
 	if m.told < s.MostPerMinute() && m.minute.Equal(minute) {
@@ -250,7 +249,7 @@ func (e *Events) admit(s *job.EventSettings, v *event) bool {
 	return false
 }
 
-// tellLeftOut tells the summaries of minutes that have ended; at the end, of all.
+// tellLeftOut stores the summaries of minutes that have ended; with all, of the present minute too.
 func (e *Events) tellLeftOut(ctx context.Context, all bool) {
 	now := e.now()
 	var summaries []happening

@@ -13,8 +13,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store/sqlite"
 )
 
-// BenchmarkOneJob finds one job's history among ten million attempts, and tells how many bytes of the store each has
-// taken. Making them takes minutes; with CARILLON_BENCH_HISTORY they are kept in that file.
+// BenchmarkOneJob finds one job's history among ten million attempts, and reports the bytes of the store per attempt.
+// Making the attempts takes minutes; CARILLON_BENCH_HISTORY names a file that keeps them.
 func BenchmarkOneJob(b *testing.B) {
 	path := os.Getenv("CARILLON_BENCH_HISTORY")
 	if path == "" {

@@ -14,18 +14,18 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// A stored body is the number of its format, and columns that are compressed together. A column has one field of all
-// rows that have it, as varints mostly, so that like stands beside like. A name tells only how it differs from the one
-// before.
+// A stored body is the number of its format, followed by columns that are compressed together. A column has one field
+// of all rows that have it, mostly as varints, since similar values compress well together. A name has only its
+// difference from the one before.
 const format = 1
 
 // The columns of a segment.
 const (
 	columnHead   = iota // the gap, the number of rows, the first time
 	columnText          // a table of texts, to which others refer by number
-	columnShared        // how many bytes a key has in common with the one before
-	columnLength        // how many more it has
-	columnKey           // and those
+	columnShared        // the number of bytes that a key shares with the one before
+	columnLength        // the number of its other bytes
+	columnKey           // these bytes
 	columnTenant
 	columnKind
 	columnAt
@@ -51,7 +51,7 @@ const (
 
 // The flags of a row. Those of most rows are zero.
 const (
-	flagNoOccurrence = 1 << iota // it is about none
+	flagNoOccurrence = 1 << iota // the entry is about no occurrence
 	flagTrace
 	flagOwnRequest // the request's id is no ULID
 )
@@ -61,14 +61,14 @@ const tookUnit = 100 * time.Microsecond
 // mostBytes bounds the size of a body that is decompressed.
 const mostBytes = 16 << 20
 
-// codec decodes bodies, which is safe for concurrent use, and encodes them, one after the other.
+// codec encodes and decodes bodies. Decoding is safe for concurrent use; encoding is not.
 type codec struct {
 	compressor   *zstd.Encoder
 	decompressor *zstd.Decoder
 	scratch      *scratch
 }
 
-// scratch is memory that encoding uses again.
+// scratch is memory that encoding reuses.
 type scratch struct {
 	columns [columns][]byte
 	plain   []byte
@@ -92,7 +92,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// appendSize appends a number that is not negative; one that is counts as zero.
+// appendSize appends a number; a negative one as zero.
 func appendSize(b []byte, n int) []byte {
 	return binary.AppendUvarint(b, uint64(max(0, n))) //nolint:gosec // it is not negative
 }
@@ -110,7 +110,7 @@ func (z codec) pack(parts [][]byte) []byte {
 
 var errCorrupt = errors.New("the stored history can't be understood")
 
-// unpack is pack's inverse: n columns.
+// unpack is the inverse of pack, for n columns.
 func (z codec) unpack(body []byte, n int) ([]column, error) {
 	if len(body) == 0 || body[0] != format {
 		return nil, fmt.Errorf("%w: it is of another format", errCorrupt)
@@ -130,7 +130,7 @@ func (z codec) unpack(body []byte, n int) ([]column, error) {
 	return parts, nil
 }
 
-// column reads values one after the other. Once one is not there, it is broken and answers zeros.
+// column reads successive values. After its end, it is broken and returns zeros.
 type column struct {
 	rest   []byte
 	broken bool
@@ -161,7 +161,7 @@ func (c *column) bytes(n int) []byte {
 	return b
 }
 
-// number is a small one, such as an attempt's.
+// number reads a small number, such as an attempt's.
 func (c *column) number() int { return int(min(c.uint(), 1<<31-1)) } //nolint:gosec // it is bounded
 
 func (c *column) byte() byte {
@@ -172,12 +172,12 @@ func (c *column) byte() byte {
 	return b[0]
 }
 
-// latest bounds the times that are read, lest a corrupt one overflows.
+// latest bounds the times that are read, so that a corrupt one does not overflow.
 const latest = 1 << 48 // milliseconds
 
 func timeOf(ms int64) time.Time { return time.UnixMilli(max(-latest, min(ms, latest))).UTC() }
 
-// texts are the table of a segment's texts while it is encoded. The empty one has the number 0.
+// texts is the table of a segment's texts during encoding. The empty text has the number 0.
 type texts struct {
 	numbers map[string]int
 	column  []byte
@@ -200,7 +200,7 @@ func (t *texts) number(text string) int {
 	return n
 }
 
-// table is that of a segment that is read.
+// table is the table of texts during decoding.
 type table []string
 
 func readTable(c column) (t table, err error) {
@@ -223,22 +223,22 @@ func (t table) text(c *column) string {
 	return t[n]
 }
 
-// segment are entries that are stored together.
+// segment is a group of entries that are stored together.
 type segment struct {
 	entries []Entry
-	rows    int // how many entries are stored, those among them that are not wanted
+	rows    int // the number of stored entries, with those that a filter leaves out
 	margin
 }
 
-// margin tells what may be missing beside the entries of a segment.
+// margin describes entries that may be missing from a segment.
 type margin struct {
 	gap Gap
-	// reach is of the last recent record of a run. If its replica dies, entries may be missing whose times are later than
-	// that of the record less the reach. It is whole milliseconds.
+	// reach matters in the last recent record of a run. If the replica dies, entries may be missing from the time of that
+	// record less the reach on. It is a whole number of milliseconds.
 	reach time.Duration
 }
 
-// encodeSegment encodes rows. The better they are sorted, see [sortByJob], the shorter the body.
+// encodeSegment encodes rows. Rows that [sortByJob] has sorted make the shortest body.
 func (z codec) encodeSegment(rows []*Entry, m margin) []byte {
 	c := &z.scratch.columns
 	for i := range c {
@@ -313,7 +313,7 @@ func (z codec) encodeSegment(rows []*Entry, m margin) []byte {
 	return z.pack(c[:])
 }
 
-// appendGap appends a gap. One that ends before it begins stands for none.
+// appendGap appends a gap. No gap is encoded as one that ends before it begins.
 func appendGap(b []byte, g Gap) []byte {
 	from, until := int64(1), int64(0)
 	if !g.none() {
@@ -330,7 +330,7 @@ func (c *column) gap() Gap {
 	return Gap{timeOf(from), timeOf(until)}
 }
 
-// shared is how many bytes two texts begin with in common.
+// shared returns the length of the common prefix of two texts, in bytes.
 func shared(a, b string) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {
@@ -339,8 +339,8 @@ func shared(a, b string) int {
 	return n
 }
 
-// decodeSegment decodes the entries that a filter wants by their names, if the segment has any of the wanted kinds. Nil
-// wants all.
+// decodeSegment decodes the entries whose names a filter selects, if the segment has any of the selected kinds. A nil
+// filter selects all.
 func (z codec) decodeSegment(body []byte, f *Filter) (s segment, err error) {
 	c, err := z.unpack(body, columns)
 	if err != nil {
@@ -381,7 +381,7 @@ func (z codec) decodeSegment(body []byte, f *Filter) (s segment, err error) {
 	return s, nil
 }
 
-// decodeNames reads the name of each row, and counts those that are wanted. The name of one that is not is empty.
+// decodeNames reads the name of each row, and counts the selected ones. Other rows get an empty name.
 func decodeNames(c []column, rows int, t table, f *Filter) (names []job.Name, some int, err error) {
 	names = make([]job.Name, rows)
 	var key []byte

@@ -21,7 +21,7 @@ func TestSegmentsAreWhatTheyWere(t *testing.T) {
 				}
 			}
 			if name == "variety" {
-				entries[2].Next = time.Time{} // one before it was sent can't be told
+				entries[2].Next = time.Time{} // a time before it was sent can't be stored
 			}
 			body := history.EncodeSegment(entries, gap)
 			entries := history.Sorted(entries)
@@ -73,7 +73,7 @@ func TestBytesPerFiring(t *testing.T) {
 		}
 		each := float64(len(history.EncodeSegment(entries, history.Gap{}))) / float64(len(entries))
 		t.Logf("%s keys: %.1f bytes", name, each)
-		if each > 40 { // some are left to the records and to what is not merged
+		if each > 40 { // the rest is for the records and for segments that are not merged
 			t.Errorf("%s keys: a firing takes %.1f bytes", name, each)
 		}
 	}

@@ -10,20 +10,20 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// over tells whether a run is to be completed.
+// over reports whether a run is to be completed.
 func (r *running) over(now time.Time) bool {
 	return r.count >= mostInRun || len(r.full) >= mostParts || r.count > 0 && now.Sub(r.begun) >= longestRun
 }
 
-// complete replaces the recent records of a run by sorted segments, and begins the next run unless the writer has
-// ended. If that fails, the recent records stay as they are.
+// complete replaces the recent records of a run by sorted segments, and begins the next run unless the writer was
+// closed. If that fails, the recent records stay.
 func (w *Writer) complete(ctx context.Context, ended bool) {
 	r := w.run
-	if w.begin(); !ended { // before the other is over, so that there is always one
+	if w.begin(); !ended { // before the old run ends, so that the store always has a run
 		w.write(ctx)
 	}
 	changes, ok := w.sorted(&r)
-	if !ok || !w.store(ctx, changes) { // it was made here, so it can be read; and if not, so can what is recent
+	if !ok || !w.store(ctx, changes) { // on failure, readers use the recent records
 		return
 	}
 	changes = nil
@@ -33,8 +33,8 @@ func (w *Writer) complete(ctx context.Context, ended bool) {
 	w.store(ctx, changes)
 }
 
-// sorted are the changes that write the segments of a run, and describe it. The record of the run comes after its
-// segments, since from then on readers go by them, and not by what is recent.
+// sorted returns the changes that write the segments of a run and its record. The run's record comes last: once it
+// exists, readers read the segments in place of the recent records.
 func (w *Writer) sorted(r *running) (changes []store.RecordChange, ok bool) {
 	described := run{id: r.id, gap: r.gap}
 	all := slices.Grow(slices.Clone(r.tail), r.count-len(r.tail))
@@ -46,7 +46,7 @@ func (w *Writer) sorted(r *running) (changes []store.RecordChange, ok bool) {
 		for i := range s.entries {
 			all = append(all, &s.entries[i])
 		}
-		runtime.Gosched() // what fires goes first
+		runtime.Gosched() // deliveries have precedence
 		described.gap = described.gap.with(s.gap)
 	}
 	if len(all) == 0 && described.gap.none() {
@@ -99,8 +99,7 @@ func (w *Writer) sorted(r *running) (changes []store.RecordChange, ok bool) {
 	return append(changes, w.put(runCollection, r.id, w.codec.encodeRun(&described), newest, longest)), true
 }
 
-// byKeep are entries by how long they are kept, and by their class. Those that are not to be kept any more are left
-// out.
+// byKeep groups entries by retention and class. It leaves out entries whose policies no longer keep them.
 func (w *Writer) byKeep(entries []*Entry) map[time.Duration]*[classes][]*Entry {
 	groups := make(map[time.Duration]*[classes][]*Entry)
 	all := policies{ask: w.cfg.PolicyOf}
@@ -120,10 +119,10 @@ func (w *Writer) byKeep(entries []*Entry) map[time.Duration]*[classes][]*Entry {
 	return groups
 }
 
-// tally counts what is kept of jobs of which there is much, so that none fills the store.
+// tally counts the entries of jobs that have many, so that no job fills the store.
 type tally struct {
-	most int       // that is kept of one job and class in an hour
-	hour time.Time // that is counted
+	most int       // entries of one job and class in an hour
+	hour time.Time // the hour that is counted
 	of   map[tallied]int
 }
 

@@ -33,7 +33,7 @@ func (w *Writer) RecordAll(entries ...Entry) {
 	w.Record(all...)
 }
 
-// DecodeSegment decodes what EncodeSegment wrote.
+// DecodeSegment is the inverse of EncodeSegment.
 func DecodeSegment(body []byte) ([]Entry, Gap, error) {
 	s, err := testCodec.decodeSegment(body, nil)
 	return s.entries, s.gap, err
@@ -55,7 +55,7 @@ func (w *Writer) Waiting() int {
 	return len(w.waiting)
 }
 
-// NewBoundedWriter is NewWriter with another bound of what is kept of one job in an hour.
+// NewBoundedWriter is NewWriter with another bound of the entries of one job in an hour.
 func NewBoundedWriter(cfg Config, most int) *Writer {
 	w := NewWriter(cfg)
 	w.kept.most = most

@@ -1,5 +1,5 @@
-// Package history keeps what happened: every attempt at a delivery, and every change of a job. [Writer] takes entries
-// beside the work and never delays it; [Reader] finds them again, also those of jobs that are gone.
+// Package history records every attempt at a delivery, and every change of a job. [Writer] takes entries without
+// delaying the work; [Reader] finds them, also those of deleted jobs.
 //
 // # How it is kept
 //
@@ -7,13 +7,14 @@
 //
 //   - history-recent has the entries of the run that a replica is writing, as they came, a few hundred in a record.
 //   - history has the entries of runs that are complete, sorted by job, several hundred in a record: a segment.
-//   - history-runs has one record for each complete run. It tells the time that the run covers, and at which job each
-//     of its segments begins.
+//   - history-runs has one record for each complete run, with the time that the run covers and the job at which each of
+//     its segments begins.
 //
-// A run is about an hour of one replica, or 65,536 entries if they come sooner. When it is complete, its writer sorts
-// what it has kept of it in memory, writes the segments, then the record of the run, and then deletes the recent
-// records. So a reader of one job reads the runs' records, one segment of each run, and what is recent; nothing is ever
-// read back to be merged. A replica that dies leaves its recent records as they are. All records expire by themselves.
+// A run is about an hour of one replica, or 65,536 entries if they come sooner. When a run is complete, its writer
+// sorts the entries, which it still has in memory, writes the segments and then the record of the run, and deletes the
+// recent records. So a reader of one job reads the runs' records, one segment of each run, and the recent records;
+// nothing is read back to be merged. A replica that dies leaves its recent records in the store. All records expire by
+// themselves.
 package history
 
 import (
@@ -33,46 +34,46 @@ const (
 	runCollection     = "history-runs"
 )
 
-// Kind is what an entry tells of.
+// Kind is the outcome or the change that an entry records.
 type Kind uint8
 
-// The outcomes of attempts, and the changes of jobs. Their numbers are stored, so they stay.
+// The outcomes of attempts, and the changes of jobs. Their numbers are stored, and must not change.
 const (
-	// Delivered is an attempt that the receiver has taken.
+	// Delivered is a successful attempt.
 	Delivered Kind = iota
-	// Retried is one that failed, and counts; another follows.
+	// Retried is a failed attempt that counts. Another follows.
 	Retried
-	// Released is one that failed and does not count: the fault was not the job's. Another follows.
+	// Released is a failed attempt that does not count, since the fault was not the job's. Another follows.
 	Released
-	// Buried is the last one: the occurrence is a dead letter. It may have been buried without being sent.
+	// Buried is the last attempt: the occurrence is now a dead letter. It may have been buried without being sent.
 	Buried
-	// Missed is none: the occurrence came too late by its job's deadline or catch-up rule, and was dropped.
+	// Missed is an occurrence without an attempt, dropped by its job's deadline or catch-up rule.
 	Missed
 
-	// Created is a job that was submitted and was not there before.
+	// Created is a new job.
 	Created
-	// Replaced is a job that was submitted in place of another.
+	// Replaced is a submission in place of an existing job.
 	Replaced
-	// Patched is a job whose callback or options were changed, and whose schedule was left alone.
+	// Patched is a change of a job's callback or options, but not of its schedule.
 	Patched
-	// Paused is a job that was paused.
+	// Paused is the pause of a job.
 	Paused
-	// Resumed is a job that was resumed.
+	// Resumed is the end of a job's pause.
 	Resumed
-	// Triggered is an occurrence that was asked for beside the schedule.
+	// Triggered is an occurrence that a client requested, beside the schedule.
 	Triggered
-	// Cancelled is a job that was deleted.
+	// Cancelled is the deletion of a job.
 	Cancelled
-	// Redriven is a dead letter that was made due again.
+	// Redriven is a redrive: a dead letter became due again.
 	Redriven
-	// Discarded is a dead letter that was deleted by a client.
+	// Discarded is the deletion of a dead letter by a client.
 	Discarded
 
-	// Unknown is an attempt whose replica has not told its end: it died, it stood still, or it lost the store for longer
-	// than the lease. The receiver may have taken it. Another attempt follows.
+	// Unknown is an attempt without a known outcome: its replica died, stalled, or lost the store for longer than the
+	// lease. The delivery may have succeeded. Another attempt follows.
 	Unknown
 
-	kinds // how many there are
+	kinds // the number of kinds
 )
 
 var kindNames = [kinds]string{
@@ -81,7 +82,7 @@ var kindNames = [kinds]string{
 	Triggered: "triggered", Cancelled: "cancelled", Redriven: "redriven", Discarded: "discarded", Unknown: "unknown",
 }
 
-// String is the kind's name in the API.
+// String returns the kind's name in the API.
 func (k Kind) String() string {
 	if k >= kinds {
 		return fmt.Sprintf("kind %d", uint8(k))
@@ -89,10 +90,10 @@ func (k Kind) String() string {
 	return kindNames[k]
 }
 
-// Attempt tells whether it is the outcome of an occurrence, not a change of a job.
+// Attempt reports whether the kind is the outcome of an occurrence, not a change of a job.
 func (k Kind) Attempt() bool { return k <= Missed || k == Unknown }
 
-// Kinds are all kinds.
+// Kinds returns all kinds.
 func Kinds() []Kind {
 	all := make([]Kind, kinds)
 	for i := range all {
@@ -101,51 +102,52 @@ func Kinds() []Kind {
 	return all
 }
 
-// MaxError bounds the bytes of an entry's Error. Longer ones are cut.
+// MaxError bounds the bytes of an entry's Error. Longer texts are cut.
 const MaxError = 200
 
-// Entry is one line of history. Those that are read have times of whole milliseconds.
+// Entry is one line of history. A Reader returns times in whole milliseconds.
 type Entry struct {
 	Name job.Name
 	Kind Kind
-	// At is when the attempt was sent; when the change was made, or the occurrence was given up unsent; or when an unknown
-	// attempt was noticed.
+	// At is the time at which the attempt was sent, the change was made, the unsent occurrence was given up, or the
+	// unknown attempt was noticed.
 	At time.Time
 
-	// Instant, Position and Subscriber tell which occurrence it is about, see [Entry.About]. Instant is zero if it is
-	// about none.
+	// Instant, Position and Subscriber identify the occurrence that the entry is about, see [Entry.About]. Instant is zero
+	// if it is about none.
 	Instant    time.Time
 	Position   int
 	Subscriber string
 
-	// Count is the number of instants that a missed entry stands for, if it is more than one. It is not kept: Error has
-	// it.
+	// Count is the number of instants that a missed entry stands for, if it is more than one. It is not stored; Error
+	// contains it.
 	Count int
 
-	// The rest is of attempts. Attempt counts from 1.
+	// The following fields are of attempts. Attempt counts from 1.
 	Attempt int
-	// Claimed is when the replica claimed the occurrence; zero if that is unknown.
+	// Claimed is the time of the claim; zero if it is unknown.
 	Claimed time.Time
-	// Took is how long it was from At to the answer, in steps of 100 µs; zero if nothing was sent.
+	// Took is the time from At to the answer, stored in units of 100 µs; zero if nothing was sent.
 	Took time.Duration
 	// Destination is the callback's, as [callbacks.Registry] names it.
 	Destination string
-	// Status is the one that the receiver refused with; zero if it answered none, or took the delivery.
+	// Status is the status by which the receiver refused the delivery; zero if there was none.
 	Status int
-	// Error is why it failed, if no status tells that. Longer ones than MaxError are cut when they are kept.
+	// Error is the cause of a failure, unless Status says it. It is cut to MaxError when it is stored.
 	Error string
-	// Next is when the next attempt is due; zero if there is none.
+	// Next is the due time of the next attempt; zero if there is none.
 	Next time.Time
-	// Replica is the id of the one that made the attempt, or noticed an unknown one.
+	// Replica is the id of the replica that made the attempt, or noticed an unknown one.
 	Replica string
 	// Trace is the id of the attempt's trace; zero if there is none.
 	Trace [16]byte
 
-	// The rest is of changes. By is the id of who asked, and Request the request's; either may be unknown.
+	// The following fields are of changes. By is the id of the principal, and Request that of the request; either may be
+	// unknown.
 	By, Request string
-	// From is the revision that was replaced.
+	// From is the replaced revision.
 	From job.Revision
-	// Fields are the parts of the job that differ from what was replaced or patched.
+	// Fields are the names of the parts of the job that changed.
 	Fields []string
 }
 
@@ -157,8 +159,8 @@ func (e *Entry) About(o *job.Occurrence) {
 	}
 }
 
-// DeliveryID is the id of the occurrence's delivery. It is computed: it is long, and does not compress. It is zero if
-// the entry is about no occurrence.
+// DeliveryID returns the id of the occurrence's delivery; zero if the entry is about no occurrence. It is computed and
+// not stored, since it does not compress.
 func (e *Entry) DeliveryID() job.ID {
 	if e.Instant.IsZero() {
 		return job.ID{}
@@ -178,7 +180,7 @@ type Place struct {
 	Request    string
 }
 
-// Place is the entry's.
+// Place returns the entry's place.
 func (e *Entry) Place() Place {
 	return Place{e.At, e.Name, e.Instant, e.Position, e.Subscriber, e.Attempt, e.Kind, e.Request}
 }
@@ -191,8 +193,8 @@ func (p Place) Compare(q Place) int {
 		cmp.Compare(p.Attempt, q.Attempt), cmp.Compare(p.Kind, q.Kind), strings.Compare(p.Request, q.Request))
 }
 
-// class tells the entries apart that are kept in segments of their own: what was delivered is most of all, and those
-// who look for anything else need not read it.
+// class divides entries into segments: deliveries have segments of their own. They are most of the entries, and readers
+// that want others need not read them.
 type class uint8
 
 const (
@@ -208,7 +210,7 @@ func classOf(k Kind) class {
 	return others
 }
 
-// CutError is an error's text as it is kept: at most MaxError bytes.
+// CutError cuts an error's text to MaxError bytes.
 func CutError(text string) string {
 	if len(text) > MaxError {
 		return strings.ToValidUTF8(text[:MaxError-len("…")], "") + "…"
@@ -221,10 +223,10 @@ type Gap struct {
 	From, Until time.Time
 }
 
-// none tells whether nothing was dropped.
+// none reports whether there is no gap.
 func (g Gap) none() bool { return g.From.IsZero() }
 
-// with is the gap that covers both.
+// with returns the gap that covers both.
 func (g Gap) with(h Gap) Gap {
 	switch {
 	case g.none():
@@ -241,13 +243,13 @@ func (g Gap) with(h Gap) Gap {
 	return g
 }
 
-// sortKey is a job's place among all in a run: by tenant, then by key. Neither has a NUL.
+// sortKey returns a text by which jobs sort in a run: by tenant, then by key. Neither contains a NUL.
 func sortKey(n job.Name) string { return n.Tenant + "\x00" + n.Key }
 
-// sortByJob sorts entries as segments have them: by job, the newest of one job first.
+// sortByJob sorts entries in the order of segments: by job, and the newest of a job first.
 func sortByJob(rows []*Entry) {
 	slices.SortFunc(rows, func(a, b *Entry) int {
-		if a.Name.Tenant != b.Name.Tenant { // all that is compared at once would be computed first
+		if a.Name.Tenant != b.Name.Tenant { // cmp.Or would compute all keys first
 			return strings.Compare(a.Name.Tenant, b.Name.Tenant)
 		}
 		if a.Name.Key != b.Name.Key {

@@ -30,7 +30,7 @@ func openSQLite(t testing.TB) store.Store {
 	return s
 }
 
-// read reads what a filter selects, by pages of a size.
+// read reads the selected entries in pages.
 func read(t testing.TB, records store.Records, f history.Filter, now time.Time, page int) (all []history.Entry, gap *history.Gap) {
 	t.Helper()
 	for {
@@ -61,8 +61,8 @@ func read(t testing.TB, records store.Records, f history.Filter, now time.Time, 
 	}
 }
 
-// Whatever a reader asks for, it finds exactly what was recorded, the newest first: of a replica that was closed, of one
-// that writes, and of one that died, over several pages.
+// For every filter, a reader finds exactly the recorded entries, the newest first, over several pages: those of a
+// closed replica, of one that writes, and of one that died.
 func TestEveryEntryIsFound(t *testing.T) {
 	for name, open := range map[string]func(testing.TB) store.Store{
 		"memory": func(testing.TB) store.Store { return memory.New() }, "sqlite": openSQLite,
@@ -143,7 +143,7 @@ func TestEveryEntryIsFound(t *testing.T) {
 	}
 }
 
-// wanted tells in the plainest way whether a filter selects an entry.
+// wanted reports in the plainest way whether a filter selects an entry.
 func wanted(f history.Filter, e history.Entry) bool {
 	return e.Name.Tenant == f.Tenant && (f.Key == "" || f.Key == e.Name.Key) &&
 		len(e.Name.Key) >= len(f.Prefix) && e.Name.Key[:len(f.Prefix)] == f.Prefix &&
@@ -151,7 +151,7 @@ func wanted(f history.Filter, e history.Entry) bool {
 		!e.At.Before(f.Since) && (f.Until.IsZero() || e.At.Before(f.Until))
 }
 
-// await waits until so many entries are in recent records.
+// await waits until recent records have n entries.
 func await(t *testing.T, s store.Records, now time.Time, n int) {
 	t.Helper()
 	for {
@@ -174,7 +174,7 @@ func await(t *testing.T, s store.Records, now time.Time, n int) {
 	}
 }
 
-// Nothing is told that is older than it is kept, and the sweep removes it.
+// Readers find no entries beyond their retention, and the sweep removes these.
 func TestWhatIsOldIsGone(t *testing.T) {
 	s := memory.New()
 	w := history.NewWriter(history.Config{Records: s, Policy: history.Policy{Keep: time.Hour}, Now: func() time.Time { return epoch }})
@@ -215,7 +215,7 @@ func (s *flaky) WriteRecords(ctx context.Context, changes []store.RecordChange) 
 	return s.Store.WriteRecords(ctx, changes)
 }
 
-// While the store is down, entries wait, then the rest is dropped at once, and readers are told of when.
+// While the store is down, entries wait up to the bound, the others are dropped at once, and readers report the gap.
 func TestDroppedWhileTheStoreIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &flaky{Store: memory.New()}
@@ -337,7 +337,7 @@ func (s *counted) Records(ctx context.Context, f store.RecordFilter) ([]store.Re
 	return s.Store.Records(ctx, f)
 }
 
-// Whoever looks for failures, for a prefix or for one job reads few segments, however many deliveries there are.
+// A reading of failures, of a prefix or of one job reads few segments, however many deliveries there are.
 func TestFewSegmentsAreRead(t *testing.T) {
 	s := &counted{Store: memory.New()}
 	w := history.NewWriter(history.Config{Records: s, Policy: history.Policy{Keep: day}, Now: func() time.Time { return epoch }})

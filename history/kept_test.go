@@ -15,7 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/memory"
 )
 
-// Each tenant's entries are kept as long as its own policy says, and the sweep removes the records of each in its time.
+// Each tenant's entries are kept by its own policy, and the sweep removes the records of each in its time.
 func TestTenantsHavePoliciesOfTheirOwn(t *testing.T) {
 	policies := map[string]history.Policy{
 		"short": {Keep: time.Minute}, "long": {Keep: 30 * day}, "failures": {Keep: day, Failures: true}, "none": {},
@@ -82,8 +82,8 @@ func count(t *testing.T, s store.Store) (n int) {
 	return n
 }
 
-// Of a job with too many entries in an hour the newest of each run are kept until the bound is reached; its readers are
-// told, and other jobs lose nothing. The next hour counts anew.
+// Of a job with too many entries in an hour, the newest of each run are kept until the bound is reached. Its readers
+// report the gap, and other jobs lose nothing. The count begins again with the next hour.
 func TestNoJobFillsTheStore(t *testing.T) {
 	s := memory.New()
 	const most = 3000
@@ -133,7 +133,7 @@ func TestNoJobFillsTheStore(t *testing.T) {
 	}
 }
 
-// Over several runs of an hour no more is kept than of one, and the next hour counts anew.
+// The bound holds over all runs of an hour, and the count begins again with the next hour.
 func TestTheBoundIsForAnHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memory.New()
@@ -171,8 +171,8 @@ func (s *dead) WriteRecords(ctx context.Context, changes []store.RecordChange) [
 	return s.Store.WriteRecords(ctx, changes)
 }
 
-// When a replica has died, readers are told of a time in which entries may be missing, and all that are missing are in
-// it. A replica that lives is not taken for dead, however long it has nothing to write; nor is one that was stopped.
+// When a replica has died, readers report a gap, and all missing entries are within it. A live replica without entries
+// is never taken for dead; nor is one that was stopped.
 func TestWhatADeadReplicaHadIsSaidToBeUnknown(t *testing.T) {
 	for name, idle := range map[string]time.Duration{"busy": 0, "idle": 20 * time.Minute, "for hours": 3 * time.Hour} {
 		t.Run(name, func(t *testing.T) {

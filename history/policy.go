@@ -8,15 +8,15 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Policy says what is kept, and for how long.
+// Policy is a retention policy.
 type Policy struct {
-	// Keep is how long entries are kept; 0 keeps none.
+	// Keep is the retention of entries; 0 keeps none.
 	Keep time.Duration
-	// Failures leaves out deliveries.
+	// Failures keeps no entries of successful deliveries.
 	Failures bool
 }
 
-// wants tells whether entries of a kind are kept.
+// wants reports whether entries of a kind are kept.
 func (p Policy) wants(k Kind) bool { return p.Keep > 0 && (!p.Failures || k != Delivered) }
 
 const (
@@ -24,7 +24,7 @@ const (
 	onlyFailures = "failures"
 )
 
-// ParsePolicy reads the text of a policy: a duration, "failures", or "failures:DURATION". Without a duration it is 24h.
+// ParsePolicy parses the text of a policy: a duration, "failures", or "failures:DURATION". The default duration is 24h.
 func ParsePolicy(s string) (Policy, error) {
 	p := Policy{Keep: usualKeep}
 	kept, rest, named := strings.Cut(s, ":")
@@ -43,7 +43,7 @@ func ParsePolicy(s string) (Policy, error) {
 	return p, nil
 }
 
-// String is the text of the policy, which ParsePolicy reads.
+// String returns the text of the policy, which ParsePolicy parses.
 func (p Policy) String() string {
 	text := job.Duration(p.Keep).String()
 	if p.Keep == 0 {

@@ -19,36 +19,36 @@ type Reader struct {
 	codec   codec
 }
 
-// NewReader makes a reader of what a store holds.
+// NewReader returns a reader of a store's history.
 func NewReader(records store.Records) *Reader { return &Reader{records, newCodec()} }
 
 // Filter selects entries of one tenant.
 type Filter struct {
 	Tenant string
-	// Key selects those of one job; Prefix those of the jobs whose key has it. At most one is set.
+	// Key selects the entries of one job, and Prefix those of jobs whose key begins with it. At most one is set.
 	Key, Prefix string
-	// Kinds selects those of some kinds; none selects all.
+	// Kinds selects entries by kind; empty selects all.
 	Kinds []Kind
 	// About selects the entries about the occurrences of one instant, and those about no occurrence. Zero selects all.
 	About time.Time
-	// Destination selects the attempts at one; empty selects all.
+	// Destination selects the attempts at one destination; empty selects all.
 	Destination string
-	// Since and Until bound the time: from Since on, and before Until. Zero does not.
+	// Since and Until select entries from Since on and before Until. A zero time is no bound.
 	Since, Until time.Time
-	// Before selects what comes after a place; nil does not.
+	// Before selects entries that are older than a place. Nil selects all.
 	Before *Place
-	// Looks bounds the entries of complete runs that are looked through, roughly: see [Reading.Next]. Zero does not.
+	// Looks is a rough bound of the entries of complete runs that a reading decodes: see [Reading.Next]. Zero is no bound.
 	Looks int
 }
 
-// from and to bound the names that are selected, as [sortKey] has them.
+// bounds returns the first and the last name that may be selected, as [sortKey] has them.
 func (f *Filter) bounds() (from, to string) {
 	if f.Key != "" {
 		name := sortKey(job.Name{Tenant: f.Tenant, Key: f.Key})
 		return name, name
 	}
 	from = sortKey(job.Name{Tenant: f.Tenant, Key: f.Prefix})
-	return from, from + "\xff" // no key has that byte, as all are valid UTF-8
+	return from, from + "\xff" // no key has that byte: keys are valid UTF-8
 }
 
 func (f *Filter) wantsName(n job.Name) bool {
@@ -65,13 +65,13 @@ func (f *Filter) wants(e *Entry) bool {
 		(f.Before == nil || e.Place().Compare(*f.Before) < 0)
 }
 
-// touches tells whether something may be selected of a time from one instant up to another.
+// touches reports whether the filter may select entries between two times.
 func (f *Filter) touches(first, last time.Time) bool {
 	return !last.Before(f.Since) && (f.Until.IsZero() || first.Before(f.Until)) &&
 		(f.Before == nil || !first.After(f.Before.At))
 }
 
-// classes are those that have what is selected.
+// classes returns the classes that may have selected entries.
 func (f *Filter) classes() (of [classes]bool) {
 	for _, k := range f.Kinds {
 		of[classOf(k)] = true
@@ -82,28 +82,28 @@ func (f *Filter) classes() (of [classes]bool) {
 	return of
 }
 
-// Reading is what a filter selects.
+// Reading is one pass over the entries that a filter selects, the newest first.
 type Reading struct {
-	// Gap is a time within which entries may be missing: some were dropped, whosever they were, or a replica died and
-	// nobody knows what it had not written yet, or a job had too many. It is nil if none are in the time that is selected.
+	// Gap is a time within which entries may be missing: entries of any tenant were dropped, a replica died with unwritten
+	// entries, or a selected job had too many. It is nil if there is no gap in the selected time.
 	Gap *Gap
-	// Next is the place from which another reading goes on, if [Filter.Looks] has ended this one before all was read.
+	// Next is where another reading continues, if [Filter.Looks] has ended this one early. It is nil otherwise.
 	Next *Place
 
 	records store.Records
 	codec   codec
 	filter  Filter
 	now     time.Time
-	found   []Entry // so far, and not answered yet
-	looked  int     // the entries that were looked through
-	runs    []run   // to be read, the one that reaches furthest last
+	found   []Entry // decoded and not yet returned, the newest last
+	looked  int     // the number of entries of complete runs that were decoded
+	runs    []run   // runs to be read, the one with the latest end last
 }
 
-// Read begins to read what was recorded before. Its cost follows the number of runs that are kept, each some hundred
-// bytes, and what is recent.
+// Read begins a reading of the entries that were recorded before now. Its cost follows the number of kept runs, some
+// hundred bytes each, and of recent entries.
 func (r *Reader) Read(ctx context.Context, f Filter, now time.Time) (*Reading, error) {
 	s := &Reading{records: r.records, codec: r.codec, filter: f, now: now.Truncate(time.Millisecond)}
-	// In this order: a run may be completed meanwhile, and then is read twice rather than not at all.
+	// Recent records come first: a run that is completed meanwhile is then read twice, rather than missed.
 	recent := make(map[string][]recentPart)
 	err := s.each(ctx, recentCollection, func(record store.Record) error {
 		found, err := s.decode(record)
@@ -143,7 +143,7 @@ func (r *Reader) Read(ctx context.Context, f Filter, now time.Time) (*Reading, e
 				last = part
 			}
 		}
-		if last.age > deadTime { // else it would have told that it lives
+		if last.age > deadTime { // a live writer refreshes its record more often
 			heard := s.now.Add(-last.age)
 			s.tell(Gap{heard.Add(-last.reach), heard.Add(deadTime)})
 		}
@@ -153,19 +153,19 @@ func (r *Reader) Read(ctx context.Context, f Filter, now time.Time) (*Reading, e
 	return s, nil
 }
 
-// recentPart is a recent record, so long after it was last written.
+// recentPart is a recent record, with the time since it was last written.
 type recentPart struct {
 	segment
 	age time.Duration
 }
 
-// concerns tells whether a filter may select some of what was cut off.
+// concerns reports whether a filter may select entries that were cut off.
 func (c *cutOff) concerns(f *Filter) bool {
 	from, to := f.bounds()
 	return f.classes()[c.class%classes] && from <= c.name && c.name <= to
 }
 
-// tell notes a gap, if it is in the time that is selected.
+// tell notes a gap if it overlaps the selected time.
 func (s *Reading) tell(g Gap) {
 	f := &s.filter
 	if g.none() || g.Until.Before(f.Since) || !f.Until.IsZero() && !g.From.Before(f.Until) {
@@ -186,7 +186,7 @@ func (s *Reading) read(ctx context.Context, filter store.RecordFilter) ([]store.
 	return s.records.Records(ctx, filter)
 }
 
-// each reads all records of a collection.
+// each calls do with each record of a collection.
 func (s *Reading) each(ctx context.Context, collection string, do func(store.Record) error) error {
 	filter := store.RecordFilter{Collection: collection, Limit: 256, Now: s.now}
 	for {
@@ -206,7 +206,7 @@ func (s *Reading) each(ctx context.Context, collection string, do func(store.Rec
 	}
 }
 
-// decode reads what is selected of a segment.
+// decode reads the selected entries of a segment.
 func (s *Reading) decode(record store.Record) (segment, error) {
 	found, err := s.codec.decodeSegment(record.Body, &s.filter)
 	if err != nil {
@@ -216,22 +216,22 @@ func (s *Reading) decode(record store.Record) (segment, error) {
 	return found, nil
 }
 
-// mostAtOnce bounds the segments that are read by one call, and how many of them there are at first: those who want the
-// newest of many entries find them in few.
+// fewAtOnce and mostAtOnce are the numbers of segments in the first call and in the largest one. The first call is
+// small, since most readers want only the newest entries.
 const (
 	fewAtOnce  = 16
 	mostAtOnce = 256
 )
 
-// All reads what is selected, the newest first, as it is asked for. The last pair has an error if something could not
-// be read. It is called once.
+// All returns the selected entries, the newest first. It reads from the store as the caller iterates. If a read fails,
+// the last pair has the error. Call it once.
 func (s *Reading) All(ctx context.Context) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		for atOnce := fewAtOnce; ; atOnce = min(2*atOnce, mostAtOnce) {
 			for len(s.found) > 0 {
 				last := len(s.found) - 1
 				if n := len(s.runs); n > 0 && !s.found[last].At.After(s.runs[n-1].until) {
-					break // there may be a newer one
+					break // a run may have a newer entry
 				}
 				e := s.found[last]
 				s.found = s.found[:last]
@@ -250,8 +250,8 @@ func (s *Reading) All(ctx context.Context) iter.Seq2[Entry, error] {
 	}
 }
 
-// enough tells whether as much was looked through as may be, and then where another reading goes on. Runs of several
-// replicas overlap, so that it reads some of them again: each reading comes at least as far as the next run.
+// enough reports whether the reading has reached [Filter.Looks], and sets Next if so. Runs of several replicas overlap,
+// so the next reading decodes some entries again. To advance, each reading gets at least to the next run.
 func (s *Reading) enough() bool {
 	next := Place{At: s.runs[len(s.runs)-1].until.Add(time.Millisecond)}
 	f := &s.filter
@@ -262,7 +262,7 @@ func (s *Reading) enough() bool {
 	return true
 }
 
-// more reads the next runs, with about so many segments.
+// more reads the next runs: about atOnce segments.
 func (s *Reading) more(ctx context.Context, atOnce int) error {
 	var keys []string
 	from, to := s.filter.bounds()
@@ -292,7 +292,7 @@ func (s *Reading) more(ctx context.Context, atOnce int) error {
 	return nil
 }
 
-// sort sorts what was found, the newest last.
+// sort sorts the found entries, the newest last.
 func (s *Reading) sort() {
 	slices.SortFunc(s.found, func(a, b Entry) int {
 		if order := a.At.Compare(b.At); order != 0 {

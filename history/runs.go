@@ -8,47 +8,47 @@ import (
 	"time"
 )
 
-// runID names a run. Ids sort by the time at which runs began.
+// runID makes the id of a run. Ids sort by the start of the run.
 func runID(begun time.Time) string {
 	return fmt.Sprintf("%012x-%08x", begun.UnixMilli(), rand.Uint32())
 }
 
-// partKey is the key of a run's recent record or segment of a number.
+// partKey returns the key of a run's recent record or segment by its number.
 func partKey(run string, number int) string { return fmt.Sprintf("%s-%04x", run, number) }
 
-// runOf is the run of such a key.
+// runOf returns the run's id in a key that partKey made.
 func runOf(key string) string { return key[:max(0, len(key)-5)] }
 
 // run describes a complete run.
 type run struct {
 	id           string
-	first, until time.Time // of the entries, both among them
+	first, until time.Time // the times of the first and the last entry
 	gap          Gap
 	cuts         []cutOff
 	groups       []group
 }
 
-// group are the segments of one class whose entries are kept equally long. A run has a group of each class for each
-// such time, in this order, and their segments are numbered in the order of the groups.
+// group has the segments of one class and one retention. A run has one group of each class per retention, in the order
+// of the classes. Segments are numbered in the order of the groups.
 type group struct {
 	class class
-	// at are the names at which the segments begin, as [sortKey] has them, cut to where they differ from the ones before.
-	// The first is empty.
+	// at has the least name of each segment, as [sortKey] has it, cut after the first byte that differs from the name
+	// before. The first is empty.
 	at []string
 }
 
-// cutOff is what was left out of a run since one job had too much in it.
+// cutOff names a job with too many entries, and the time of the entries that were left out.
 type cutOff struct {
 	name  string // as [sortKey] has it
 	class class
 	gap   Gap
 }
 
-// parts of a run's record.
+// The parts of a run's record.
 const (
-	runHead   = iota // the times of the entries, the gap, and what was cut off
-	runCounts        // how many segments there are in each group
-	runShared        // of the names
+	runHead   = iota // the times of the entries, the gap, and the cut-offs
+	runCounts        // the number of segments in each group
+	runShared        // of each name, the bytes shared with the one before
 	runLength
 	runNames
 	runParts
@@ -116,12 +116,12 @@ func (z codec) decodeRun(id string, body []byte) (run, error) {
 	return r, nil
 }
 
-// holding are the keys of the segments of some classes that may hold jobs whose [sortKey] is from one up to another.
+// holding returns the keys of the segments of some classes that may hold jobs whose [sortKey] is within bounds.
 func (r *run) holding(of [classes]bool, from, to string) (keys []string) {
 	before := 0
 	for _, g := range r.groups {
 		if of[g.class] {
-			// The last that begins before the first wanted: one job may be in several.
+			// The last segment that begins before from: a job may be in several segments.
 			first := max(0, sort.SearchStrings(g.at, from)-1)
 			for i := first; i < len(g.at) && g.at[i] <= to; i++ {
 				keys = append(keys, partKey(r.id, before+i))
@@ -132,5 +132,5 @@ func (r *run) holding(of [classes]bool, from, to string) (keys []string) {
 	return keys
 }
 
-// separator is the shortest text that sorts after one name and not after another, which is the later one.
+// separator returns the shortest text that sorts after the name before, and not after name.
 func separator(before, name string) string { return name[:min(len(name), shared(before, name)+1)] }

@@ -15,28 +15,28 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Bounds of what is written and kept in memory.
+// Bounds of memory and of writes.
 const (
-	gatherTime  = 250 * time.Millisecond // how long an entry may wait for others to be written with it
-	longestWait = 32_768                 // entries that wait to be written; more are dropped
-	enough      = longestWait / 4        // entries that wait for no others: each write costs the store a commit
+	gatherTime  = 250 * time.Millisecond // the longest wait of an entry for others of the same write
+	longestWait = 32_768                 // entries in memory that are not written; more are dropped
+	enough      = longestWait / 4        // entries that are written without waiting for more
 	mostRecent  = 1000                   // entries in one recent record
-	fewRecent   = 128                    // entries in one recent record from which on no more are added to it
+	fewRecent   = 128                    // entries from which on a recent record gets no more
 	perSegment  = 512                    // entries in one segment
-	longestBody = 60 << 10               // bytes; a record that would be larger is written as two
+	longestBody = 60 << 10               // bytes in a record; a larger one is split
 
-	mostInRun  = 65_536 // entries; also
-	mostParts  = 256    // recent records, each of which readers read,
+	mostInRun  = 65_536 // entries in a run
+	mostParts  = 256    // recent records in a run, all of which each reader reads
 	longestRun = time.Hour
 
-	// A run says this often that it is still being written. Readers take one that has not for so long as left by a replica
-	// that died.
+	// beatTime is the interval at which a writer refreshes its run's record. A reader takes a run without a refresh for
+	// deadTime as left by a replica that died.
 	beatTime = 10 * time.Second
 	deadTime = 25 * time.Second
-	// No longer than this lie between an attempt and its entry, unless the configuration has more.
+	// usualReach is the least Config.Reach.
 	usualReach = time.Minute
 
-	// What is kept of one job in an hour, of each class, and from how many entries in a run on they count for that.
+	// mostOfJob bounds the entries of one job, class and hour. Only runs with countsFrom entries of the job count.
 	mostOfJob  = 100_000
 	countsFrom = 1000
 
@@ -47,23 +47,23 @@ const (
 // Config configures a Writer. Records and Policy must be set.
 type Config struct {
 	Records store.Records
-	// Policy says what is kept. Its Keep is more than zero.
+	// Policy is the policy of tenants that have none of their own. Its Keep is more than zero.
 	Policy
-	// PolicyOf returns the policy of a tenant. It must not block, and must be safe for concurrent use. Nil is Policy for
-	// all.
+	// PolicyOf returns the policy of a tenant. It must not block, and must be safe for concurrent use. Nil means Policy
+	// for all.
 	PolicyOf func(tenant string) Policy
-	// Reach is the longest time from an attempt to its entry; readers are told of it when the replica dies. Zero is a
-	// minute.
+	// Reach is the longest time from an attempt to its entry. After a replica's death, readers report that time as a gap.
+	// It is at least one minute.
 	Reach time.Duration
 	// Now is the clock; nil is [time.Now].
 	Now func() time.Time
-	// Logger is told when entries are dropped, and when that has ended. Nil tells nobody.
+	// Logger logs when the store fails, and when it works again. Nil logs nothing.
 	Logger *slog.Logger
-	// Registerer is told of the metrics. Nil has none.
+	// Registerer registers the metrics. Nil means none.
 	Registerer prometheus.Registerer
 }
 
-// Writer writes entries to a store, behind those who record them. A nil Writer writes nothing.
+// Writer writes entries to a store, in a goroutine of its own. A nil Writer writes nothing.
 type Writer struct {
 	cfg     Config
 	codec   codec
@@ -74,30 +74,30 @@ type Writer struct {
 	dropped Gap
 	ended   bool
 
-	wake  chan struct{} // tells that something waits, or that it has ended
-	done  chan struct{} // closed when all is written
+	wake  chan struct{} // signals that entries wait, or that the writer was closed
+	done  chan struct{} // closed when the goroutine has ended
 	stop  context.CancelFunc
 	run   running
 	kept  tally
-	spoke bool // whether it was said that entries are dropped
+	spoke bool // whether a failure was logged, and its end was not
 }
 
-// running is the run that is being written. Only the writer's goroutine has it.
+// running is the run that is being written. Only the writer's goroutine uses it.
 type running struct {
 	id    string
 	begun time.Time
-	full  [][]byte  // the bodies of recent records that get no more entries
-	tail  []*Entry  // what is in the last one, or will be
-	gap   Gap       // of the last one
+	full  [][]byte  // the bodies of full recent records
+	tail  []*Entry  // the entries of the last recent record
+	gap   Gap       // of the last recent record
 	count int       // entries in all
-	told  time.Time // when the store last heard of it
+	told  time.Time // the time of the last write
 }
 
 type metrics struct {
 	written, dropped, bytes prometheus.Counter
 }
 
-// NewWriter makes a writer and has it work until it is closed.
+// NewWriter returns a writer. Close ends it.
 func NewWriter(cfg Config) *Writer {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -134,9 +134,8 @@ func NewWriter(cfg Config) *Writer {
 	return w
 }
 
-// Record takes entries to be written soon. It does not block, and takes none that can't be held: those are counted, and
-// readers are told of the time at which they are missing. The entries must not be changed any more. It is safe for
-// concurrent use.
+// Record queues entries to be written soon. It does not block. Entries beyond the bound are dropped and counted, and
+// readers report the gap. The entries must not be changed afterwards. Record is safe for concurrent use.
 func (w *Writer) Record(entries ...*Entry) {
 	if w == nil {
 		return
@@ -160,14 +159,14 @@ func (w *Writer) Record(entries ...*Entry) {
 	w.signal()
 }
 
-// wanted are the entries that the policies of their tenants keep.
+// wanted returns the entries that the policies of their tenants keep.
 func (w *Writer) wanted(entries []*Entry) []*Entry {
 	p := policies{ask: w.cfg.PolicyOf}
 	i := 0
 	for i < len(entries) && p.of(entries[i].Name.Tenant).wants(entries[i].Kind) {
 		i++
 	}
-	if i == len(entries) { // mostly
+	if i == len(entries) { // the usual case
 		return entries
 	}
 	wanted := slices.Clone(entries[:i])
@@ -179,7 +178,7 @@ func (w *Writer) wanted(entries []*Entry) []*Entry {
 	return wanted
 }
 
-// policies remembers the last one that was asked for: entries of one tenant mostly come together.
+// policies caches the last policy: successive entries mostly have the same tenant.
 type policies struct {
 	ask    func(tenant string) Policy
 	tenant string
@@ -196,12 +195,12 @@ func (p *policies) of(tenant string) Policy {
 func (w *Writer) signal() {
 	select {
 	case w.wake <- struct{}{}:
-	default: // it will see this too
+	default: // the signal that waits covers this one too
 	}
 }
 
-// Close writes what was recorded, and completes the run. It gives up after 5 s; what is not written by then is lost. It
-// may be called again.
+// Close writes the queued entries, and completes the run. It gives up after 5 s; entries that are not written are lost.
+// It may be called more than once.
 func (w *Writer) Close() error {
 	if w == nil {
 		return nil
@@ -216,8 +215,8 @@ func (w *Writer) Close() error {
 	return nil
 }
 
-// loop writes what waits: when there is enough for a record, or the first has waited for a while. From its beginning on
-// there is always a run in the store, so that readers see when it was left.
+// loop writes the queued entries in batches. It writes a run's record at once, and keeps one in the store all the time,
+// so that readers notice the death of the replica.
 func (w *Writer) loop(ctx context.Context) {
 	defer close(w.done)
 	defer w.stop()
@@ -241,7 +240,7 @@ func (w *Writer) begin() {
 	w.run = running{id: runID(now), begun: now}
 }
 
-// gather waits until something is to be done, and tells whether the writer was closed.
+// gather waits until a write is due, and reports whether the writer was closed.
 func (w *Writer) gather() (ended bool) {
 	var over <-chan time.Time
 	now := w.cfg.Now()
@@ -274,7 +273,8 @@ func (w *Writer) gather() (ended bool) {
 	}
 }
 
-// take takes what waits, for the run: so many entries.
+// take moves the queued entries and the gap to the run. It returns the number of entries, and whether there was
+// anything.
 func (w *Writer) take() (n int, some bool) {
 	w.lock.Lock()
 	taken, gap := w.waiting, w.dropped
@@ -286,9 +286,9 @@ func (w *Writer) take() (n int, some bool) {
 	return len(taken), len(taken) > 0 || !gap.none()
 }
 
-// write writes what has been recorded as recent records, or else tells that the run is still being written, if that is
-// due. The last record is written again with more entries, as long as it has few: so there are not too many of them,
-// and what is written again is little.
+// write writes the queued entries as recent records. Without entries, it refreshes the last record every beatTime.
+// While the last record has few entries, more are added and it is rewritten. This bounds both the number of records and
+// the bytes that are rewritten.
 func (w *Writer) write(ctx context.Context) {
 	taken, some := w.take()
 	now := w.cfg.Now()
@@ -303,21 +303,21 @@ func (w *Writer) write(ctx context.Context) {
 	}
 }
 
-// recent are the changes that write the run's tail.
+// recent returns the changes that write the run's tail.
 func (w *Writer) recent() (changes []store.RecordChange) {
 	rest, gap := w.run.tail, w.run.gap
 	for first := true; first || len(rest) > 0; first = false {
 		part := rest[:min(len(rest), mostRecent)]
 		around := margin{gap, w.cfg.Reach}
 		body := w.codec.encodeSegment(part, around)
-		for len(body) > longestBody && len(part) > 1 { // long keys, or errors that all differ
+		for len(body) > longestBody && len(part) > 1 { // the keys are long, or all errors differ
 			part = part[:len(part)/2]
 			body = w.codec.encodeSegment(part, around)
 		}
 		n := len(part)
 		changes = append(changes, w.put(recentCollection, partKey(w.run.id, len(w.run.full)), body, w.newest(part, gap),
 			w.longest(part)))
-		if n < fewRecent && n == len(rest) { // there is room in it
+		if n < fewRecent && n == len(rest) { // the record takes more
 			w.run.tail, w.run.gap = rest, gap
 			return changes
 		}
@@ -328,7 +328,7 @@ func (w *Writer) recent() (changes []store.RecordChange) {
 	return changes
 }
 
-// newest is the time up to which a record with entries and a gap tells something.
+// newest returns the latest time of entries and a gap. Without entries, it is the present.
 func (w *Writer) newest(entries []*Entry, gap Gap) (at time.Time) {
 	if at = gap.Until; len(entries) == 0 {
 		at = w.cfg.Now()
@@ -341,19 +341,19 @@ func (w *Writer) newest(entries []*Entry, gap Gap) (at time.Time) {
 	return at
 }
 
-// longest is how long entries are kept that are in one record.
+// longest returns the longest retention of the entries of one record.
 func (w *Writer) longest(entries []*Entry) (keep time.Duration) {
 	p := policies{ask: w.cfg.PolicyOf}
 	for _, e := range entries {
 		keep = max(keep, p.of(e.Name.Tenant).Keep)
 	}
-	if keep == 0 { // it has none, or none are to be kept any more
+	if keep == 0 { // there are no entries, or their policies changed
 		return w.cfg.Keep
 	}
 	return keep
 }
 
-// put is the change that writes a record, which is kept for a time after the newest that it tells of.
+// put returns the change that writes a record. The record expires the retention after its newest time.
 func (w *Writer) put(collection, key string, body []byte, newest time.Time, keep time.Duration) store.RecordChange {
 	c := w.change(collection, key)
 	c.Body, c.ExpiresAt = body, newest.Add(keep).Truncate(time.Millisecond)
@@ -361,17 +361,17 @@ func (w *Writer) put(collection, key string, body []byte, newest time.Time, keep
 	return c
 }
 
-// change is the change that deletes a record.
+// change returns the change that deletes a record.
 func (w *Writer) change(collection, key string) store.RecordChange {
 	now := w.cfg.Now().Truncate(time.Millisecond)
 	return store.RecordChange{Collection: collection, Key: key, Version: job.NewRevision(now), Now: now}
 }
 
-// store makes changes, and tries again until it succeeds or ctx ends. Meanwhile entries wait, and then are dropped. It
-// tells whether all were made.
+// store writes changes, and retries while the store is unavailable. It logs and skips a part that the store refuses. It
+// returns false if ctx ended first.
 func (w *Writer) store(ctx context.Context, changes []store.RecordChange) bool {
 	for failures := 0; len(changes) > 0; failures++ {
-		// No longer than a store grants a mutation; and few at once, since a store may make them in one transaction.
+		// The timeout is within a store's bound for a change. A part is small, since a store may write it in one transaction.
 		part := changes[:min(len(changes), 64)]
 		call, cancel := context.WithTimeout(ctx, writeTimeout)
 		err := cmp.Or(w.cfg.Records.WriteRecords(call, part)...)
@@ -396,7 +396,7 @@ func (w *Writer) store(ctx context.Context, changes []store.RecordChange) bool {
 	return true
 }
 
-// tell logs that the history can't be written, or that it can again.
+// tell logs that the history can't be written, and that it can be again.
 func (w *Writer) tell(err error) {
 	switch {
 	case err != nil && !w.spoke:

@@ -9,32 +9,32 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// alone is the number of permits of a record that is produced by itself, which is all of a topic's.
+// alone is the number of permits that a topic has. A record that is produced alone takes all of them.
 const alone = 1 << 30
 
-// admission limits the records of one topic that may be under way at the same time.
+// admission bounds the records of one topic that are under way.
 //
-// The client gives up all of a batch, and of its partition, when the context of the batch's first record ends, and
-// checks no other's. So a record must not come behind one that has more time: it would be sent when its own attempt is
-// long over, and when another replica may hold it or it may be cancelled. Contexts are expected to end by their
-// deadlines, or all at once.
+// When the context of a batch's first record ends, the client fails all records of the batch and of its partition. It
+// checks the context of no other record. So a record must not join records with later deadlines: it could be sent after
+// its own attempt has ended, when another replica may hold the occurrence or its job may be cancelled. The contexts
+// must end at their deadlines, or all together.
 type admission struct {
-	permits *semaphore.Weighted // one is taken by each record under way
+	permits *semaphore.Weighted // each record under way takes one
 
 	mu       sync.Mutex
 	underWay int
-	latest   time.Time // the last deadline of those under way
+	latest   time.Time // the latest deadline of the records under way
 }
 
 func newAdmission() *admission { return &admission{permits: semaphore.NewWeighted(alone)} }
 
-// tolerance is by how much a record may come behind one that has more time. Attempts begin in no exact order; a lease
-// outlives its attempt by at least twice as much.
+// tolerance is the difference up to which a record may join one with a later deadline. Attempts begin in no exact
+// order. A lease outlives its attempt by at least twice the tolerance.
 const tolerance = 500 * time.Millisecond
 
 var errBehind = errors.New("records under way have more time than this one, and might take it along too late")
 
-// enter admits a record, or returns errBehind. Leave must follow if it was admitted.
+// enter admits a record, or returns errBehind. The caller must call leave for an admitted record.
 func (a *admission) enter(ctx context.Context) error {
 	deadline, ok := ctx.Deadline()
 	if !ok {

@@ -1,5 +1,5 @@
-// Package historytest is the suite of history that every store passes, in addition to that of storetest: what a writer
-// records in a store, a reader finds there.
+// Package historytest is the suite of history that every store passes, in addition to that of storetest: a reader finds
+// the entries that a writer records.
 package historytest
 
 import (
@@ -75,7 +75,7 @@ func newWriter(s store.Store, now time.Time) *history.Writer {
 	})
 }
 
-// told reads what a filter selects, the newest first, as text; and whether some may be missing.
+// told returns the selected entries as text, the newest first, and the gap in which some may be missing.
 func (f *fixture) told(s store.Store, filter history.Filter, now time.Time) (all []string, gap *history.Gap) {
 	f.Helper()
 	reading, err := history.NewReader(s).Read(f.Context(), filter, now)
@@ -181,7 +181,7 @@ func testDeadReplica(f *fixture) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	got, gap := f.told(other, filter, epoch.Add(time.Minute)) // its clock has stopped, so it has not told since
+	got, gap := f.told(other, filter, epoch.Add(time.Minute)) // its clock has stopped, so it has not refreshed its record
 	if len(got) != n || gap == nil || gap.From.After(epoch.Add(-time.Minute)) || gap.Until.Before(epoch) {
 		f.Errorf("of %d entries %d are there; the gap is %v", n, len(got), gap)
 	}

@@ -1,5 +1,6 @@
-// Package otlp sends entries of history to a collector, as logs of OpenTelemetry by HTTP, for those who keep more than
-// the store does. It never delays those who record: what can't be sent in time is dropped and counted.
+// Package otlp sends entries of history to a collector, as logs of OpenTelemetry by HTTP, for operators who keep more
+// than the store does. It never delays the recording of entries: those that can't be sent in time are dropped and
+// counted.
 package otlp
 
 import (
@@ -24,9 +25,9 @@ import (
 	"github.com/carillon-scheduler/carillon/history"
 )
 
-// Bounds of what waits and of one request.
+// Bounds of the queue and of one request.
 const (
-	gatherTime  = time.Second // how long an entry may wait for others to be sent with it
+	gatherTime  = time.Second // the longest wait of an entry for others of the same request
 	longestWait = 32_768      // entries that wait; more are dropped
 	mostAtOnce  = 1024        // entries in one request
 
@@ -46,15 +47,15 @@ type Config struct {
 	URL string
 	// Headers are sent with each request.
 	Headers map[string]string
-	// Version and Instance are told of this process.
+	// Version and Instance describe this process to the collector.
 	Version, Instance string
-	// Logger is told of failures, at most once a minute. Nil tells nobody.
+	// Logger logs failures, at most once a minute. Nil logs nothing.
 	Logger *slog.Logger
-	// Registerer is told of the metrics. Nil has none.
+	// Registerer registers the metrics. Nil means none.
 	Registerer prometheus.Registerer
 }
 
-// CheckURL returns what is wrong with a collector's URL. Without a path, /v1/logs is its path.
+// CheckURL parses a collector's URL, or returns its fault. The default path is /v1/logs.
 func CheckURL(text string) (*url.URL, error) {
 	to, err := url.Parse(text)
 	if err != nil || to.Host == "" || to.Scheme != "http" && to.Scheme != "https" {
@@ -98,7 +99,7 @@ type Sink struct {
 	waiting []*history.Entry
 	ended   bool
 
-	wake chan struct{} // tells that something waits, or that it has ended
+	wake chan struct{} // signals that entries wait, or that the sink was closed
 	done chan struct{} // closed when the loop has ended
 	stop context.CancelFunc
 	told time.Time // when a failure was last logged
@@ -168,8 +169,8 @@ func (s *Sink) signal() {
 	}
 }
 
-// Close sends what was recorded. It gives up after 3 s; what is not sent by then is counted as dropped. It may be
-// called again.
+// Close sends the queued entries. It gives up after 3 s; entries that are not sent are counted as dropped. It may be
+// called more than once.
 func (s *Sink) Close() error {
 	if s == nil {
 		return nil
@@ -184,7 +185,7 @@ func (s *Sink) Close() error {
 	return nil
 }
 
-// loop sends what waits: when there is enough for a request, or the first has waited for a while.
+// loop sends the queued entries in batches.
 func (s *Sink) loop(ctx context.Context) {
 	defer close(s.done)
 	defer s.stop()
@@ -227,7 +228,7 @@ func (s *Sink) gather() {
 	}
 }
 
-// take takes what is sent at once, and tells whether the sink was closed.
+// take removes the entries of one request from the queue, and reports whether the sink was closed.
 func (s *Sink) take() (some []*history.Entry, ended bool) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
@@ -264,7 +265,7 @@ func (s *Sink) send(ctx context.Context, entries []*history.Entry) {
 	s.tell("a part of the history was not sent to the sink", err)
 }
 
-// tell logs a failure, unless another one was logged lately.
+// tell logs a failure, at most once in tellInterval.
 func (s *Sink) tell(text string, err error) {
 	if now := time.Now(); now.Sub(s.told) >= tellInterval {
 		s.told = now
@@ -319,7 +320,7 @@ func (s *Sink) post(ctx context.Context, body []byte) (refused int, pause time.D
 		return 0, 0, err
 	}
 	defer func() { _ = answer.Body.Close() }()
-	text, _ := io.ReadAll(io.LimitReader(answer.Body, mostAnswer)) // what it says is of no use if it is cut off
+	text, _ := io.ReadAll(io.LimitReader(answer.Body, mostAnswer)) // a truncated text is of no use
 	switch answer.StatusCode {
 	case http.StatusOK:
 		return refusedIn(text), 0, nil

@@ -34,7 +34,7 @@ type collector struct {
 
 	lock     sync.Mutex
 	answers  []int // statuses of the next requests; 0 takes them
-	rejected int64 // what it says that it refused of what it takes
+	rejected int64 // the number of records that its answer reports as refused
 	records  []*logspb.LogRecord
 	resource []*commonpb.KeyValue
 	header   http.Header
@@ -95,7 +95,7 @@ func (c *collector) got() int {
 	return len(c.records)
 }
 
-// sink makes a sink, whose metrics are told by the returned function.
+// sink makes a sink, and returns a function that reads its metrics.
 func (c *collector) sink(log io.Writer) (s *otlp.Sink, count func() (sent, dropped int)) {
 	c.Helper()
 	registry := prometheus.NewRegistry()
@@ -135,7 +135,7 @@ func text(attributes []*commonpb.KeyValue) string {
 	return strings.Join(all, " ")
 }
 
-// A collector gets each entry with all that history tells of it.
+// A collector gets each entry with all its fields.
 func TestRecords(t *testing.T) {
 	c := newCollector(t)
 	var log bytes.Buffer
@@ -187,7 +187,7 @@ func entries(n int) []*history.Entry {
 	return all
 }
 
-// What a collector can't take now is sent again; what it refuses is not, and is counted.
+// Entries that a collector can't take now are sent again. Entries that it refuses are counted and not sent again.
 func TestRefusals(t *testing.T) {
 	for name, c := range map[string]struct {
 		answers       []int
@@ -219,8 +219,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A collector that takes nothing delays nobody who records: what is too much is dropped and counted. Once it takes
-// again, it gets what has waited.
+// A collector that takes nothing does not delay the recording of entries: those beyond the queue are dropped and
+// counted. Once it takes entries again, it gets those of the queue.
 func TestSlowCollector(t *testing.T) {
 	c := newCollector(t)
 	c.hold = make(chan struct{})
@@ -249,7 +249,7 @@ func TestSlowCollector(t *testing.T) {
 	}
 }
 
-// At the end, what can't be sent is given up and counted.
+// Close drops and counts the entries that can't be sent.
 func TestCloseWithoutACollector(t *testing.T) {
 	c := newCollector(t)
 	s, count := c.sink(io.Discard)

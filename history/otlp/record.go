@@ -118,11 +118,11 @@ func textValue(text string) *commonpb.AnyValue {
 	return &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: text}}
 }
 
-// refusedIn is how many records a collector says that it refused.
+// refusedIn returns the number of refused records in a collector's answer.
 func refusedIn(answer []byte) int {
 	var response collectorpb.ExportLogsServiceResponse
 	if err := proto.Unmarshal(answer, &response); err != nil {
-		return 0 // it has taken them, and says it in its own words
+		return 0 // it has taken them; the answer has another form
 	}
 	return int(max(0, response.GetPartialSuccess().GetRejectedLogRecords()))
 }

@@ -11,20 +11,20 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// hourCollection has what each replica tells of each hour of the last day. The key is the hour's number since the Unix
-// epoch and the replica's id. So it outlives the replica.
+// hourCollection has a record per hour of the last day and replica. The key consists of the hour's number since the
+// Unix epoch and the replica's id. The record outlives the replica.
 const hourCollection = "replica-hours"
 
 // hourFor is the time after its beginning for which an hour is kept.
 const hourFor = 25 * time.Hour
 
-// Hour is what a replica tells of an hour.
+// Hour is the report of one replica on one hour.
 type Hour struct {
-	// Replica is its id. When it is written, the id is given beside it.
+	// Replica is the replica's id. Beat and Stop ignore it, and take the id from their parameter.
 	Replica string
 	// From is the beginning of the hour.
 	From time.Time
-	// Tells is what it tells: not nil, and less than 64 KiB.
+	// Tells is the report: not nil, and less than 64 KiB.
 	Tells []byte
 }
 
@@ -39,7 +39,7 @@ func (h *Hour) change(replica string, now time.Time) store.RecordChange {
 	}
 }
 
-// Hours returns what all replicas have told of the hours since one, the oldest first: also those that have stopped.
+// Hours returns the reports of all replicas, also of stopped ones, on the hours since a time, the oldest first.
 func Hours(ctx context.Context, records store.Records, since, now time.Time) (all []Hour, err error) {
 	for filter := (store.RecordFilter{
 		Collection: hourCollection, After: hourKey(since), Limit: 1000, Now: now,

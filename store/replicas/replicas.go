@@ -1,6 +1,6 @@
-// Package replicas keeps the heartbeats of replicas as records of a store. They serve operators, programs that check
-// for claiming replicas before they move a store's documents, and replicas, which take turns by them. No guarantee
-// depends on them.
+// Package replicas keeps the heartbeats of replicas as records of a store. Operators read them, programs that move a
+// store's documents check by them that no replica claims, and replicas take turns by them. No guarantee depends on
+// them.
 package replicas
 
 import (
@@ -12,12 +12,12 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// collection has one record for each replica that may be claiming. The key is the replica's id; the body is what the
-// replica tells of itself, or empty. The record expires with the last heartbeat.
+// collection has one record for each replica that may be claiming. The key is the replica's id, and the body its report
+// on itself, which may be empty. The record expires with the last heartbeat.
 const collection = "replicas"
 
-// Beat records that the replica with this id may be claiming until a time, and what it tells of itself, which may be
-// nil, and of hours.
+// Beat records that a replica may be claiming until a given time. It also stores the replica's report on itself, which
+// may be nil, and its reports on hours.
 func Beat(
 	ctx context.Context, records store.Records, replica string, tells []byte, now, until time.Time, hours ...Hour,
 ) error {
@@ -29,7 +29,7 @@ func Beat(
 	}, hours)
 }
 
-// Stop records that a replica has stopped claiming, and what it tells of hours.
+// Stop records that a replica has stopped claiming, and stores its reports on hours.
 func Stop(ctx context.Context, records store.Records, replica string, now time.Time, hours ...Hour) error {
 	return write(ctx, records, store.RecordChange{
 		Collection: collection, Key: replica, Version: job.NewRevision(now), Now: now,
@@ -55,11 +55,11 @@ type Replica struct {
 	ID string
 	// Seen is the time of its last heartbeat, by its own clock.
 	Seen time.Time
-	// Tells is what it tells of itself; empty if it tells nothing.
+	// Tells is its report on itself; it may be empty.
 	Tells []byte
 }
 
-// List returns the replicas that may be claiming at now, by their ids.
+// List returns the replicas that may be claiming at now, sorted by id.
 func List(ctx context.Context, records store.Records, now time.Time) (all []Replica, err error) {
 	for filter := (store.RecordFilter{Collection: collection, Limit: 1000, Now: now}); ; {
 		page, err := records.Records(ctx, filter)

@@ -109,7 +109,7 @@ func (r *recorder) WriteRecords(_ context.Context, changes []store.RecordChange)
 	return make([]error, len(changes))
 }
 
-// What replicas tell of hours stays for a day, also when they have stopped.
+// Reports on hours stay for a day, also when their replicas have stopped.
 func TestHours(t *testing.T) {
 	s := open(t)
 	hour := func(ago int, tells string) replicas.Hour {
