@@ -65,7 +65,7 @@ func (w *world) observed(o *Op, seen checker.Op) {
 		r, told := results[i]
 		switch {
 		case told:
-			one.Status, one.Skipped, one.InFlight = r.Status, r.Skipped, r.InFlight
+			one.Status, one.Skipped, one.Settled, one.InFlight = r.Status, r.Skipped, r.Settled, r.InFlight
 			one.Unchanged = r.Status >= 400 && r.Status < 500 || strings.Contains(r.Detail, record.NothingChanged)
 		case seen.Status != http.StatusOK:
 			one.Status, one.Unchanged = seen.Status, seen.Unchanged
@@ -79,8 +79,8 @@ func (w *world) observed(o *Op, seen checker.Op) {
 
 // result is a line of the answer to a batch.
 type result struct {
-	Index, Status, Skipped, InFlight int
-	Detail, NextInstant              string
+	Index, Status, Skipped, Settled, InFlight int
+	Detail, NextInstant                       string
 }
 
 // begin returns what is known of an operation before it is made.
@@ -88,6 +88,7 @@ func (w *world) begin(o *Op, replica int) checker.Op {
 	seen := checker.Op{
 		Kind: o.Kind, Key: o.Key, Tenant: o.Tenant, Caller: o.Caller, Replica: replica, N: o.N, Invoked: time.Now(),
 		Paused: o.Paused, Most: o.InFlight, Jobs: o.Jobs, Deadline: o.Deadline.D(), CatchUp: o.CatchUp,
+		Attempts: max(1, o.Attempts),
 		Schedule: checker.Schedule{Every: o.Every.D(), End: w.at(o.End)},
 	}
 	for _, s := range o.Instants {

@@ -317,6 +317,7 @@ func (s *sender) Send(ctx context.Context, d callbacks.Delivery) (err error) {
 		wait(20 * time.Millisecond)
 		return errAnswer
 	case record.Hopeless:
+		attempt.Refuse()
 		return callbacks.Permanent(errAnswer)
 	case record.Pauses:
 		return callbacks.RetryAfter(errAnswer, 2*time.Second)

@@ -79,6 +79,7 @@ func (w *world) operate(o *Op, replica, try int) checker.Op {
 	seen := checker.Op{
 		Kind: o.Kind, Key: o.Key, Replica: replica, N: o.N, Invoked: time.Now(),
 		Schedule: checker.Schedule{Every: o.Every, End: at(o.End)}, CatchUp: o.CatchUp,
+		Attempts: o.Attempts,
 	}
 	for _, i := range o.Instants {
 		seen.Schedule.Instants = append(seen.Schedule.Instants, at(i))

@@ -101,6 +101,7 @@ func (r *replica) take(response http.ResponseWriter, request *http.Request) {
 		status = http.StatusInternalServerError
 	case record.Hopeless:
 		status = http.StatusGone
+		attempt.Refuse()
 	case record.Pauses:
 		response.Header().Set("Retry-After", "2")
 		status = http.StatusServiceUnavailable

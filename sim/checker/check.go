@@ -101,6 +101,11 @@ func (o *Op) maybe() bool {
 	return o.succeeded() || !o.Unchanged && (o.Status == 0 || o.Status >= 500)
 }
 
+// mayRedrive reports whether an operation may have redriven a dead letter.
+func (o *Op) mayRedrive() bool {
+	return o.Kind == Redrive && o.maybe() && (o.Redriven > 0 || !o.succeeded())
+}
+
 // latest returns the time after which the operation can't take effect any more.
 func (k *keyed) latest(o *Op) time.Time {
 	if o.Status != 0 {
@@ -466,27 +471,10 @@ func (o *Op) repeats(put *Op) bool {
 		slices.EqualFunc(o.Schedule.Instants, put.Schedule.Instants, time.Time.Equal)
 }
 
-// counts: what the final reading counts adds up with what receivers saw.
-func (k *keyed) counts() {
-	j, there := k.Final.Jobs[k.key]
-	if !there {
-		return
-	}
-	if j.Held > 0 {
-		k.report("nothing is held", k.Ended, "%d occurrences are still held", j.Held)
-	}
-	if !slices.ContainsFunc(k.defining(j.N), (*Op).maybe) {
-		k.report("no mixture", k.Ended, "the job has payload %d, which no successful operation gave it", j.N)
-	}
-	if j.Counted && j.Delivered+j.Failed+j.Missed < 0 {
-		k.report("counts add up", k.Ended, "the counts are negative: %+v", j)
-	}
-}
-
 // historyTold: each attempt of the service's history was seen by the receiver.
 func (k *keyed) historyTold() {
 	for _, r := range k.Final.Recorded {
-		if r.Key != k.key {
+		if r.Key != k.key || r.Outcome == "unknown" {
 			continue
 		}
 		seen := slices.ContainsFunc(k.sent, func(d *Delivery) bool { return d.ID == r.DeliveryID && d.Attempt == r.Attempt })

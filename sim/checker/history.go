@@ -71,9 +71,10 @@ type Op struct {
 	N        int
 	Schedule Schedule
 	// Deadline is the time after their instants at which occurrences are dropped; zero for none. CatchUp is "none" if
-	// ticks are dropped that no replica could claim within a lease.
+	// ticks are dropped that no replica could claim within a lease. Attempts is the most of an occurrence.
 	Deadline time.Duration
 	CatchUp  string
+	Attempts int
 
 	Invoked, Returned time.Time
 	// Several is set if the request asks for several changes, which are made one after the other, each within its time.
@@ -90,9 +91,10 @@ type Op struct {
 	Unchanged bool
 
 	// Of the answer, if it has them.
-	Cancelled, InFlight, Skipped int
-	Shown                        Job    // of a get
-	DeliveryID                   string // of a trigger
+	Cancelled, InFlight, Skipped, Settled int
+	Redriven                              int
+	Shown                                 Job    // of a get
+	DeliveryID                            string // of a trigger
 }
 
 // Schedule is when a job fires: at instants, or every so often.
@@ -149,8 +151,9 @@ type Delivery struct {
 	N       int
 	// Begun and Ended bound it. Local is Begun by the replica's clock.
 	Begun, Ended, Local time.Time
-	// Took is set if the receiver took responsibility for it, and Told if the replica got to know that.
-	Took, Told bool
+	// Took is set if the receiver took responsibility for it, and Told if the replica got to know that. Refused is set if
+	// the receiver refused it for good.
+	Took, Told, Refused bool
 }
 
 // Trouble is a fault of the world around the service.
@@ -169,16 +172,23 @@ type Final struct {
 	Unread  []string          // readings that failed
 	// Recorded are the attempts of which the service's history tells; nil if it was not asked.
 	Recorded []Recorded
+	// Missing are the times in which the service says that entries of a key's history may be missing.
+	Missing map[string]Missing
 }
 
 // Dead is a dead letter.
 type Dead struct {
 	ID, DeliveryID string
 	Instant        time.Time
+	Attempt        int
 }
 
 // Recorded is an attempt of which the service's history tells.
 type Recorded struct {
-	Key, DeliveryID string
-	Attempt         int
+	Key, DeliveryID, Outcome string
+	Attempt                  int
+	At                       time.Time // by its replica's clock
 }
+
+// Missing is a time in which entries of history may be missing.
+type Missing struct{ From, Until time.Time }

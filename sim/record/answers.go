@@ -46,13 +46,14 @@ func Told(o *checker.Op, a Answer) (next string, err error) {
 	switch o.Kind {
 	case checker.Get:
 		o.Shown, err = jobOf(a.Body)
-	case checker.Put, checker.Create, checker.Cancel, checker.Amend, checker.Trigger:
+	case checker.Put, checker.Create, checker.Cancel, checker.Amend, checker.Trigger, checker.Redrive:
 		var told struct {
-			Skipped, Cancelled, InFlight int
-			NextInstant, DeliveryID      string
+			Skipped, Settled, Cancelled, InFlight, Redriven int
+			NextInstant, DeliveryID                         string
 		}
 		err = decode(a.Body, &told)
-		o.Skipped, o.Cancelled, o.InFlight, o.DeliveryID = told.Skipped, told.Cancelled, told.InFlight, told.DeliveryID
+		o.Skipped, o.Settled, o.Cancelled, o.InFlight = told.Skipped, told.Settled, told.Cancelled, told.InFlight
+		o.Redriven, o.DeliveryID = told.Redriven, told.DeliveryID
 		next = told.NextInstant
 	default:
 	}
@@ -94,6 +95,7 @@ func jobOf(body []byte) (checker.Job, error) {
 func Read(replicas int, keys []string, ask func(replica int, key, path string) Answer) checker.Final {
 	r := reading{ask: ask}
 	r.Jobs, r.Dead = map[string]checker.Job{}, map[string][]checker.Dead{}
+	r.Missing = map[string]checker.Missing{}
 	for i := range replicas {
 		if a := ask(i, "", "/readyz"); a.Status != http.StatusOK {
 			r.Unready = append(r.Unready, fmt.Sprintf("replica %d is not ready: %d %s", i, a.Status, a.Body))
@@ -150,11 +152,14 @@ func (r *reading) dead(key string) {
 			Items []struct {
 				ID, DeliveryID string
 				Timestamp      time.Time
+				Attempt        int
 			}
 		}
 		err := decode(body, &page)
 		for _, d := range page.Items {
-			r.Dead[key] = append(r.Dead[key], checker.Dead{ID: d.ID, DeliveryID: d.DeliveryID, Instant: d.Timestamp})
+			r.Dead[key] = append(r.Dead[key], checker.Dead{
+				ID: d.ID, DeliveryID: d.DeliveryID, Instant: d.Timestamp, Attempt: d.Attempt,
+			})
 		}
 		return err
 	})
@@ -166,13 +171,20 @@ func (r *reading) recorded(key string) {
 			Items []struct {
 				DeliveryID, Outcome string
 				Attempt             int
+				At                  time.Time
 			}
+			MissingFrom, MissingUntil time.Time
 		}
 		err := decode(body, &page)
 		for _, h := range page.Items {
-			if h.Outcome != "" && h.Outcome != "missed" && h.Outcome != "unknown" {
-				r.Recorded = append(r.Recorded, checker.Recorded{Key: key, DeliveryID: h.DeliveryID, Attempt: h.Attempt})
+			if h.Outcome != "" && h.Outcome != "missed" {
+				r.Recorded = append(r.Recorded, checker.Recorded{
+					Key: key, DeliveryID: h.DeliveryID, Attempt: h.Attempt, Outcome: h.Outcome, At: h.At,
+				})
 			}
+		}
+		if !page.MissingUntil.IsZero() {
+			r.Missing[key] = checker.Missing{From: page.MissingFrom, Until: page.MissingUntil}
 		}
 		return err
 	})

@@ -112,6 +112,13 @@ func (d Delivery) End(at time.Time, took, told bool) {
 	seen.Ended, seen.Took, seen.Told = at, took, told
 }
 
+// Refuse notes that the receiver refuses an attempt for good.
+func (d Delivery) Refuse() {
+	d.record.lock.Lock()
+	defer d.record.lock.Unlock()
+	d.record.history.Deliveries[d.index].Refused = true
+}
+
 // Idle returns the time since the last attempt began, or since the beginning.
 func (r *Record) Idle() time.Duration {
 	r.lock.Lock()

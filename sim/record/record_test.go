@@ -115,7 +115,7 @@ func TestRead(t *testing.T) {
 	}
 	f := record.Read(1, []string{"a", "b"}, ask)
 	if !record.Quiet(&f) || len(f.Jobs) != 1 || f.Jobs["a"].N != 1 || len(f.Dead["a"]) != 1 || f.Dead["a"][0].Instant.IsZero() ||
-		!slices.Equal(f.Recorded, []checker.Recorded{{Key: "a", DeliveryID: "i", Attempt: 2}}) {
+		!slices.Equal(f.Recorded, []checker.Recorded{{Key: "a", DeliveryID: "i", Attempt: 2, Outcome: "delivered"}}) {
 		t.Errorf("it is %+v", f)
 	}
 	if f = record.Read(2, nil, ask); record.Quiet(&f) || len(f.Unready) != 1 {

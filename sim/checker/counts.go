@@ -1,0 +1,127 @@
+package checker
+
+import (
+	"slices"
+	"time"
+)
+
+// bounds are those of a count.
+type bounds struct{ least, most int }
+
+// add counts one more: in both bounds if it is certain, in the upper one if it is possible.
+func (b *bounds) add(certain, possible bool) {
+	if certain {
+		b.least++
+	}
+	if possible {
+		b.most++
+	}
+}
+
+// tally bounds the counts of a job.
+type tally struct{ planned, delivered, failed bounds }
+
+// counts: what the final reading counts adds up with what receivers saw.
+func (k *keyed) counts() {
+	j, there := k.Final.Jobs[k.key]
+	if !there {
+		return
+	}
+	if j.Held > 0 {
+		k.report("nothing is held", k.Ended, "%d occurrences are still held", j.Held)
+	}
+	if !slices.ContainsFunc(k.defining(j.N), (*Op).maybe) {
+		k.report("no mixture", k.Ended, "the job has payload %d, which no successful operation gave it", j.N)
+	}
+	put := k.countedPut()
+	if put == nil || j.State != "finished" || !j.Counted {
+		return
+	}
+	t := k.tally(put)
+	compare := func(what string, n int, of bounds) {
+		if n < of.least || n > of.most {
+			k.report("counts add up", k.Ended, "%s are %d, and must be %d to %d: %d delivered, %d failed, %d missed",
+				what, n, of.least, of.most, j.Delivered, j.Failed, j.Missed)
+		}
+	}
+	compare("all occurrences", j.Delivered+j.Failed+j.Missed, t.planned)
+	compare("the delivered ones", j.Delivered, t.delivered)
+	compare("the failed ones", j.Failed, t.failed)
+}
+
+// countedPut returns the put that certainly made the job of the final reading, if its counts can be known: all other
+// changes of its schedule were over before, and its instants were still ahead, or there were none. Nothing was redriven.
+func (k *keyed) countedPut() (put *Op) {
+	for _, o := range k.ops {
+		if (o.Kind == Put || o.Kind == Create) && o.succeeded() && (put == nil || o.Invoked.After(put.Invoked)) {
+			put = o
+		}
+	}
+	if put == nil || !put.Schedule.To.IsZero() {
+		return nil
+	}
+	alone := true
+	for _, o := range k.ops {
+		switch {
+		case o == put || !o.maybe():
+		case o.mayRedrive():
+			return nil
+		case o.Kind == Put || o.Kind == Create || o.Kind == Cancel:
+			if !k.latest(o).Before(put.Invoked) {
+				return nil
+			}
+			alone = false
+		}
+	}
+	if !alone {
+		ahead := put.Returned.Add(max(put.Ahead, wrong))
+		if slices.ContainsFunc(put.Schedule.Instants, func(at time.Time) bool { return !at.After(ahead) }) {
+			return nil
+		}
+	}
+	return put
+}
+
+// tally bounds what a put's job must have counted. Of a recurring job, those ticks are in doubt that were at hand when it
+// was put.
+func (k *keyed) tally(put *Op) (t tally) {
+	from, until := put.Invoked.Add(-max(put.Behind, wrong)), put.Returned.Add(max(put.Ahead, wrong))
+	instants := put.Schedule.Instants
+	if put.Schedule.Every > 0 {
+		instants = put.Schedule.Between(from, put.Schedule.End)
+	}
+	for _, at := range instants {
+		certain := put.Schedule.Every == 0 || at.After(until)
+		dead, uncounted := k.isDead(at), k.uncountedFailure(at)
+		t.planned.add(certain, true)
+		t.failed.add(certain && dead && !uncounted, dead)
+		t.delivered.add(certain && !dead && k.toldFor(at), !dead && k.taken(at) || dead && uncounted || k.uncounted(put, at))
+	}
+	if put.Schedule.Every == 0 {
+		t.planned.least -= put.Skipped + put.Settled
+		t.planned.most -= put.Skipped + put.Settled
+		t.delivered.least -= put.Settled
+		t.failed.least -= put.Settled
+	}
+	return t
+}
+
+// toldFor reports whether a replica was told that a receiver took an instant, and has recorded that.
+func (k *keyed) toldFor(at time.Time) bool {
+	return slices.ContainsFunc(k.sent, func(d *Delivery) bool { return d.Told && d.Instant.Equal(at) && !k.unwritten(d) })
+}
+
+// uncountedFailure reports whether a failure of an instant may not be counted: the store counts it by a write of its own,
+// and a fault may have come before that.
+func (k *keyed) uncountedFailure(at time.Time) bool {
+	var last *Delivery
+	for _, d := range k.sent {
+		if d.Instant.Equal(at) {
+			last = d
+		}
+	}
+	sent := last != nil && slices.ContainsFunc(k.Final.Dead[k.key], func(d Dead) bool {
+		return d.DeliveryID == last.ID && d.Attempt == last.Attempt
+	})
+	return k.CountsApart && (!sent || k.unwritten(last))
+}

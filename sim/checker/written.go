@@ -1,0 +1,44 @@
+package checker
+
+import "time"
+
+// storeOrReplica reports whether a trouble keeps a replica from the store, or from its work.
+func (t Trouble) storeOrReplica() bool {
+	switch t.What {
+	case "receivers", "step", "drift", "stop":
+		return false
+	default:
+		return true
+	}
+}
+
+// written returns the time at which a replica has written an attempt's outcome: soon after its end, unless it stands
+// still, or has trouble with the store, again and again.
+func (k *keyed) written(d *Delivery) time.Time {
+	more := 2 * k.Settles
+	if k.Settles == 0 {
+		more = k.Lease
+	}
+	until := d.Ended.Add(k.soon())
+	for range k.Troubles {
+		for _, t := range k.Troubles {
+			over := t.To.Add(more)
+			if (t.Replica == d.Replica || t.Replica == -1) && t.storeOrReplica() && t.From.Before(until) &&
+				over.After(d.Ended) && over.After(until) {
+				until = over
+			}
+		}
+	}
+	return until
+}
+
+// soon returns the time within which an outcome and its entry in history are written without a fault.
+func (h *History) soon() time.Duration {
+	if h.Settles == 0 {
+		return h.Lease
+	}
+	return 2 * time.Second
+}
+
+// unwritten reports whether a replica may not have written an attempt's outcome soon.
+func (k *keyed) unwritten(d *Delivery) bool { return k.written(d).After(d.Ended.Add(k.soon())) }
