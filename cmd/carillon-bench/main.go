@@ -1,5 +1,5 @@
-// Carillon-bench measures how fast and how punctual Carillon is on a machine and a store, beside what these could do at
-// best. It is a program of its own, so that the service has nothing in it that empties a store.
+// Carillon-bench measures the speed and punctuality of Carillon on a machine and a store, beside the limits of both. It
+// is a program of its own, so that the service contains no code that empties a store.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/internal/service"
 )
 
-// program is the command line: a command for each mode of the bench.
+// program returns the command line, with a command for each mode of the bench.
 func program() cli.Program {
 	return cli.Program{
 		Name: "carillon-bench", Description: description, Version: service.Version("carillon-bench"),
@@ -81,7 +81,7 @@ const description = "Measure how fast and how punctual Carillon is on this machi
 	"do at best."
 
 func main() {
-	service.CollectRarely() // as the service does, which runs in a process of this program
+	service.CollectRarely() // as the service does; replicas run in processes of this program
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
@@ -89,7 +89,7 @@ func run(args []string, stdout, stderr io.Writer) (code int) {
 	return program().Run(args, stdout, stderr)
 }
 
-// benchOptions are those of every mode.
+// benchOptions are the options of all modes.
 type benchOptions struct {
 	store, callback              string
 	rabbitmqURL                  string
@@ -122,7 +122,7 @@ func (o *benchOptions) Flags(f *flag.FlagSet) {
 	f.BoolVar(&o.asJSON, "json", false, "Print the report as JSON.")
 }
 
-// run measures one mode and prints the report, of what was measured before an error too.
+// run measures one mode and prints the report. After an error, it prints the figures measured so far.
 func (o benchOptions) run(ctx context.Context, in cli.Input, name string, mode bench.Mode) error {
 	switch {
 	case o.concurrency < 1 || o.rounds < 1:
@@ -179,7 +179,7 @@ func (c *benchDrain) Run(ctx context.Context, in cli.Input) error {
 	return c.run(ctx, in, "drain", bench.Drain{Count: c.count, Replicas: c.replicas})
 }
 
-// benchBrowse measures draining while people look.
+// benchBrowse measures draining with viewers of the web page.
 type benchBrowse struct {
 	benchOptions
 	count   int
@@ -223,7 +223,7 @@ func (c *benchSteady) Run(ctx context.Context, in cli.Input) error {
 	return c.run(ctx, in, "steady", bench.Steady{Rate: c.rate, Duration: c.duration})
 }
 
-// benchBurst measures a crowd.
+// benchBurst measures many occurrences that fall due in one second.
 type benchBurst struct {
 	benchOptions
 	count int
@@ -243,7 +243,7 @@ func (c *benchBurst) Run(ctx context.Context, in cli.Input) error {
 	return c.run(ctx, in, "burst", bench.Burst{Count: c.count})
 }
 
-// benchMixed measures submitting and firing.
+// benchMixed measures submitting and firing at the same time.
 type benchMixed struct {
 	benchOptions
 	rate        float64
@@ -271,7 +271,7 @@ func (c *benchMixed) Run(ctx context.Context, in cli.Input) error {
 	return c.run(ctx, in, "mixed", bench.Mixed{Rate: c.rate, Duration: c.duration, Connections: c.connections})
 }
 
-// benchFairness measures what those get who compete.
+// benchFairness measures competition for slots.
 type benchFairness struct {
 	benchOptions
 	only     []string
@@ -343,7 +343,7 @@ func (c *benchSubmit) Run(ctx context.Context, in cli.Input) error {
 	return c.run(ctx, in, "submit", bench.Submit{Count: c.count, Connections: c.connections})
 }
 
-// benchIntake measures submissions by queue.
+// benchIntake measures submissions from a queue.
 type benchIntake struct {
 	benchOptions
 	count int
@@ -367,7 +367,7 @@ func (c *benchIntake) Run(ctx context.Context, in cli.Input) error {
 	return c.run(ctx, in, "intake", bench.Intake{Count: c.count})
 }
 
-// benchPending measures what waiting occurrences cost.
+// benchPending measures the cost of waiting occurrences.
 type benchPending struct {
 	benchOptions
 	sizes    []int
@@ -417,7 +417,7 @@ func (c *benchPending) Run(ctx context.Context, in cli.Input) error {
 		Sizes: c.sizes, Instants: c.instants, Crontab: c.crontab, Rate: c.rate, Duration: c.duration})
 }
 
-// benchIdle measures doing nothing.
+// benchIdle measures the cost of an idle replica.
 type benchIdle struct {
 	benchOptions
 	pending  int
@@ -439,7 +439,7 @@ func (c *benchIdle) Run(ctx context.Context, in cli.Input) error {
 	return c.run(ctx, in, "idle", bench.Idle{Pending: c.pending, Duration: c.duration})
 }
 
-// benchTenants measures what many tenants cost.
+// benchTenants measures the cost of many tenants.
 type benchTenants struct {
 	benchOptions
 	count    int
@@ -505,13 +505,13 @@ func checkRate(rate float64, d time.Duration) error {
 	return nil
 }
 
-// benchPart is a process that a bench has started.
+// benchPart runs a part of another process's bench.
 type benchPart struct{}
 
 // Flags declares no options.
 func (*benchPart) Flags(*flag.FlagSet) {}
 
-// Run plays the role that the argument names until standard input ends.
+// Run plays the role in the argument until standard input ends.
 func (*benchPart) Run(ctx context.Context, in cli.Input) error {
 	return bench.RunPart(ctx, strings.Join(in.Arguments, " "), os.Stdin, in.Stdout, in.Stderr)
 }

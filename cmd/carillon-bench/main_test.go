@@ -12,7 +12,7 @@ func TestUsageErrors(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		args []string
-		want string // what the message names
+		want string // in the message
 	}{
 		{"no mode", nil, "drain"},
 		{"unknown mode", []string{"sprint"}, "sprint"},

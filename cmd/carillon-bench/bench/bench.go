@@ -1,9 +1,9 @@
-// Package bench measures Carillon: how many occurrences it fires and takes in a second, how late they are, what it
-// costs while nothing is due. What a figure is worth shows only beside what the machine could do at best, so that is
-// measured in the same run, in turns: the store's bare client, a bare HTTP client, a bare publisher. The ratios can be
-// compared between machines; the absolute figures can't.
+// Package bench measures Carillon: the rates at which it fires and accepts occurrences, their deviations, and the cost
+// of an idle replica. A figure means little without the limit of the machine, so the same run measures that too, in
+// turns: with a bare client of the store, a bare HTTP client, or a bare publisher. Ratios can be compared between
+// machines; absolute figures can't.
 //
-// A replica, the receiver of webhooks and whoever submits are processes of their own, as they are in life (part.go).
+// Replicas, the receiver of webhooks and the submitting client are separate processes, as in production (part.go).
 package bench
 
 import (
@@ -21,53 +21,53 @@ import (
 	"github.com/carillon-scheduler/carillon/store/replicas"
 )
 
-// Setup is what all modes share.
+// Setup holds the options of all modes.
 type Setup struct {
-	// Store is the URL of the store to measure on; empty for an SQLite file of its own, which is deleted at the end.
+	// Store is the URL of the store. If it is empty, the bench uses a temporary SQLite file.
 	Store string
-	// Callback is how occurrences are fired: discard, http, rabbitmq or kafka.
+	// Callback is the type of the callbacks: discard, http, rabbitmq or kafka.
 	Callback string
-	// RabbitmqURL and KafkaBrokers are needed for callbacks of these types.
+	// RabbitmqURL and KafkaBrokers are required for callbacks of these types.
 	RabbitmqURL  string
 	KafkaBrokers []string
-	// Concurrency is how many callbacks each replica has under way at most; more than zero.
+	// Concurrency is the number of slots of each replica; more than zero.
 	Concurrency int
-	// History is how long the replicas keep history; empty for the service's default.
+	// History is the retention of the replicas' history; empty for the service's default.
 	History string
-	// Payload is how many bytes each occurrence delivers; at least 40.
+	// Payload is the number of bytes in each delivery; at least 40.
 	Payload int
-	// Rounds is how often each measurement is made; at least 1.
+	// Rounds is the number of times that each measurement is made; at least 1.
 	Rounds int
-	// Profile begins the names of the files for profiles of the replicas' CPU time, those that only take submissions
-	// with "api" in their names; empty for none.
+	// Profile is the prefix of the files for CPU profiles of the replicas; empty for none. The files of replicas that
+	// only accept submissions have "api" in their names.
 	Profile string
-	// Secure has the API ask for keys, and the replicas sign the deliveries of the default tenant.
+	// Secure makes the API require keys, and the replicas sign the deliveries of the default tenant.
 	Secure bool
-	// Force measures on a store that holds jobs already.
+	// Force allows a store that already holds jobs.
 	Force bool
 
-	// Part is the command line that runs [RunPart] in a process of its own.
+	// Part is the command line of a process that calls [RunPart].
 	Part []string
-	// Progress is told what is under way, a line at a time.
+	// Progress receives a line for each step.
 	Progress io.Writer
 }
 
-// DiscardType is the callback type that does nothing, which only replicas have that a bench has started.
+// DiscardType is a callback type that does nothing. Only the bench's own replicas have it.
 const DiscardType = "discard"
 
-// keyPrefix begins the keys of all jobs that a bench submits.
+// keyPrefix is the prefix of the keys of all jobs that the bench submits.
 const keyPrefix = "carillon-bench-"
 
-// Mode is one of the things to measure.
+// Mode is a kind of measurement.
 type Mode interface {
-	// Effort is what it takes to measure it in so many rounds.
+	// Effort estimates the time and the occurrences that a number of rounds takes.
 	Effort(rounds int) Effort
-	// Run measures it, and adds to the report.
+	// Run makes the measurement and adds its figures to the report.
 	Run(ctx context.Context, b *Bench) error
 }
 
-// Run says how long one mode takes, measures it, and cleans up what that has made. The report holds what was measured
-// before an error, too.
+// Run prints the effort of a mode, measures it, and deletes everything that the measurement created. After an error,
+// the report contains the figures measured so far.
 func Run(ctx context.Context, setup Setup, name string, mode Mode) (report Report, err error) {
 	b := &Bench{Setup: setup, started: time.Now(), tenants: map[string]bool{job.DefaultTenant: true}}
 	b.report = newReport(name, setup)
@@ -105,20 +105,20 @@ func Run(ctx context.Context, setup Setup, name string, mode Mode) (report Repor
 // Bench is a run of one mode.
 type Bench struct {
 	Setup
-	store    store.Store // to look into and to clean up; nothing is measured by it
+	store    store.Store // to check and to clean up; not used for measurements
 	parts    []*part
 	security security
-	tenants  map[string]bool // that the bench has submitted for
-	fired    int             // replicas started, to fire
-	filled   int             // replicas started, to take submissions only
+	tenants  map[string]bool // with jobs of this bench
+	fired    int             // number of replicas started to fire
+	filled   int             // number of replicas started only to accept submissions
 	report   Report
 	started  time.Time
 }
 
-// ErrNotEmpty is answered for a store that holds jobs, where a bench would be in the way of them and they in its.
+// ErrNotEmpty is the error for a store that holds jobs: the bench and these jobs would delay each other.
 var ErrNotEmpty = errors.New("the store is not empty")
 
-// checkEmpty refuses a store that holds anything, unless that is wanted.
+// checkEmpty returns an error if the store is not empty, unless Force is set.
 func (b *Bench) checkEmpty(ctx context.Context) error {
 	if b.Force {
 		return nil
@@ -150,7 +150,7 @@ func (b *Bench) checkEmpty(ctx context.Context) error {
 	return nil
 }
 
-// clean deletes all jobs that the bench has submitted, and their dead letters.
+// clean deletes all jobs of this bench, and their dead letters.
 func (b *Bench) clean(ctx context.Context) error {
 	for tenant := range b.tenants {
 		if err := errors.Join(b.cleanJobs(ctx, tenant), b.cleanDeadLetters(ctx, tenant)); err != nil {
@@ -194,14 +194,14 @@ func (b *Bench) cleanDeadLetters(ctx context.Context, tenant string) error {
 	}
 }
 
-// progress tells what is under way.
+// progress reports a step.
 func (b *Bench) progress(format string, args ...any) {
 	if b.Progress != nil {
 		fmt.Fprintf(b.Progress, "%6.1fs  %s\n", time.Since(b.started).Seconds(), fmt.Sprintf(format, args...))
 	}
 }
 
-// storeKind is the kind of store that is measured.
+// storeKind returns the kind of the measured store.
 func storeKind(rawURL string) string {
 	if rawURL == "" {
 		return "sqlite"

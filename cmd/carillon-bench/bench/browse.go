@@ -13,18 +13,18 @@ import (
 	"time"
 )
 
-// Browse measures how much slower a backlog is drained while people look at the web page: the same drain without and
-// with them, in turns.
+// Browse measures how much viewers of the web page slow down a drain: it drains the same backlog without and with them,
+// in turns.
 type Browse struct {
 	// Count is the number of occurrences of each drain.
 	Count int
-	// Viewers is the number of people who look, each at a page of their own.
+	// Viewers is the number of people with the page open.
 	Viewers int
 }
 
-// Run is that of a [Mode].
+// Run implements [Mode].
 func (m Browse) Run(ctx context.Context, b *Bench) (err error) {
-	// The viewers' process runs all the time, so that no drain pays for its start.
+	// The viewers' process runs from the beginning, so that no drain pays for its start.
 	looking, err := b.startPart(ctx, clientRole, b.security.token, nil)
 	if err != nil {
 		return err
@@ -46,7 +46,7 @@ func (m Browse) Run(ctx context.Context, b *Bench) (err error) {
 	var requests, refused, p50, p99, forecasts []float64
 	for round := range b.Rounds {
 		for i := range drains {
-			d := &drains[(i+round)%len(drains)] // whatever the machine does more of as time goes on affects both
+			d := &drains[(i+round)%len(drains)] // the order alternates, so a drift of the machine affects both
 			done, err := d.how.drainOnce(ctx, b, len(drains)*round+i)
 			if err != nil {
 				return err
@@ -79,7 +79,7 @@ func (m Browse) Run(ctx context.Context, b *Bench) (err error) {
 	return nil
 }
 
-// overview is what the web page's overview asks for, and how often, but for the forecast (ui/src/overview.tsx).
+// overview lists the requests of the page's overview and their intervals, without the forecast (ui/src/overview.tsx).
 var overview = []struct {
 	path  string
 	every time.Duration
@@ -92,23 +92,23 @@ var overview = []struct {
 
 const forecastPath = "/v1/forecast"
 
-// Browsing says what viewers look at.
+// Browsing are the parameters of browsing.
 type Browsing struct {
 	URL     string `json:"url"` // of the service
 	Viewers int    `json:"viewers"`
 }
 
-// Browsed is what came of it.
+// Browsed is the result of browsing.
 type Browsed struct {
-	// Latencies are those of the requests, in microseconds.
+	// Latencies are the latencies of the requests, in microseconds.
 	Latencies []int64 `json:"latencies"`
-	// Refused is the number of requests that were answered 503.
+	// Refused is the number of requests answered with 503.
 	Refused int `json:"refused"`
-	// Forecast is the duration of one.
+	// Forecast is the time that a forecast took afterwards.
 	Forecast time.Duration `json:"forecast"`
 }
 
-// browser asks what viewers ask, until it is stopped.
+// browser makes the viewers' requests until it is stopped.
 type browser struct {
 	address string
 	stop    context.CancelFunc
@@ -118,7 +118,7 @@ type browser struct {
 	fault   error
 }
 
-// browse begins. Each viewer opens the page at another time.
+// browse starts the viewers. Each opens the page at a different time.
 func (c *client) browse(b Browsing) {
 	ctx, stop := context.WithCancel(context.Background())
 	c.browser = &browser{address: b.URL, stop: stop}
@@ -154,7 +154,7 @@ func (b *browser) note(took time.Duration, status int, err error) {
 	b.fault = errors.Join(b.fault, err)
 }
 
-// endBrowsing stops browsing, and tells what came of it. Then it asks for a forecast.
+// endBrowsing stops the viewers, waits for a forecast, and returns the result.
 func (c *client) endBrowsing(ctx context.Context) (Browsed, error) {
 	b := c.browser
 	b.stop()
@@ -162,7 +162,7 @@ func (c *client) endBrowsing(ctx context.Context) (Browsed, error) {
 	began, fault := time.Now(), b.fault
 	for {
 		status, err := c.look(ctx, b.address, forecastPath)
-		if status != http.StatusServiceUnavailable { // else reading the definitions goes on
+		if status != http.StatusServiceUnavailable { // 503: the service is still reading the definitions
 			b.done.Forecast = time.Since(began)
 			return b.done, errors.Join(fault, err)
 		}
@@ -174,7 +174,7 @@ func (c *client) endBrowsing(ctx context.Context) (Browsed, error) {
 	}
 }
 
-// look makes one request of the page, and reads the answer. It is an error if that is neither 200 nor 503.
+// look makes one request of the page and reads the answer. A status other than 200 and 503 is an error.
 func (c *client) look(ctx context.Context, base, path string) (status int, err error) {
 	at, err := url.Parse(base)
 	if err != nil {
@@ -204,7 +204,7 @@ func (c *client) look(ctx context.Context, base, path string) (status int, err e
 	return status, err
 }
 
-// browse has a client look at a replica, and returns how to end that.
+// browse starts viewers of a replica. The function that it returns stops them.
 func (p *part) browse(ctx context.Context, b Browsing) (end func() (Browsed, error), err error) {
 	if err := p.call(ctx, "browse", b, nil); err != nil {
 		return nil, err
@@ -215,7 +215,7 @@ func (p *part) browse(ctx context.Context, b Browsing) (end func() (Browsed, err
 	}, nil
 }
 
-// browseCalls are the calls of a client that are about browsing.
+// browseCalls handles the client's calls that start and end browsing.
 func (c *client) browseCalls(ctx context.Context, do string, with json.RawMessage) (any, error) {
 	switch {
 	case do == "browse":

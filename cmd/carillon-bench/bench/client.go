@@ -16,30 +16,30 @@ import (
 
 const clientRole = "client"
 
-// client is the part that submits jobs, or looks at the web page.
+// client is the part that submits jobs or browses the web page.
 type client struct {
 	http    *http.Client
-	token   string   // to send with each request; empty if none is asked for
-	browser *browser // nil unless it looks
+	token   string   // for each request; empty if the API requires none
+	browser *browser // nil unless the client browses
 }
 
-// Submission says what a client submits and how.
+// Submission describes the jobs to submit and how to submit them.
 type Submission struct {
 	URL  string `json:"url"` // of the service
 	Work Work   `json:"work"`
-	// Batch submits by batches of this many; zero submits each job by itself.
+	// Batch is the number of jobs in a batch; zero submits each job by itself.
 	Batch int `json:"batch"`
-	// Connections is how many requests are under way at once.
+	// Connections is the number of concurrent requests.
 	Connections int `json:"connections"`
-	// Rate is how many jobs to submit in a second; zero is as many as can be.
+	// Rate is the number of jobs to submit in a second; zero is as many as possible.
 	Rate float64 `json:"rate"`
 }
 
-// Submitted is what came of it.
+// Submitted is the result of a submission.
 type Submitted struct {
 	Accepted int           `json:"accepted"`
 	Took     time.Duration `json:"took"`
-	// Latencies are those of the requests, in microseconds.
+	// Latencies are the latencies of the requests, in microseconds.
 	Latencies []int64 `json:"latencies"`
 }
 
@@ -67,7 +67,7 @@ func (c *client) close() error {
 	return nil
 }
 
-// submit submits it all, and stops at the first that is not accepted.
+// submit submits all jobs, and stops at the first that is not accepted.
 func (c *client) submit(ctx context.Context, s *Submission) (Submitted, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -146,7 +146,7 @@ func (c *client) post(ctx context.Context, s *Submission, body []byte, jobs int)
 	defer func() { _ = response.Body.Close() }()
 	if s.Batch == 0 {
 		if response.StatusCode != http.StatusCreated && response.StatusCode != http.StatusOK {
-			answer, _ := io.ReadAll(io.LimitReader(response.Body, 2000)) // what can be had of it is shown
+			answer, _ := io.ReadAll(io.LimitReader(response.Body, 2000)) // a part of it is enough
 			return fmt.Errorf("a job was answered %s: %s", response.Status, answer)
 		}
 		_, err = io.Copy(io.Discard, response.Body)

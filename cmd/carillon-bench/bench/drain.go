@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// Drain measures how many due occurrences are fired in a second: jobs of one instant each, through their whole life,
-// from the claim over the callback to the settlement on disk.
+// Drain measures how many due occurrences are fired in a second. Each belongs to a job of one instant and goes through
+// its whole life: claim, callback, and settlement on disk.
 type Drain struct {
-	// Count is how many there are in each round.
+	// Count is the number of occurrences in each round.
 	Count int
-	// Replicas fire at the same time.
+	// Replicas is the number of replicas that fire at the same time.
 	Replicas int
-	// look has people look at the web page of a replica until they are told to stop. It is nil if nobody looks.
+	// look starts viewers of a replica's web page, and returns a function that stops them. It is nil without viewers.
 	look func(ctx context.Context, address string) (stop func() (Browsed, error), err error)
 }
 
-// Run is that of a [Mode].
+// Run implements [Mode].
 func (d Drain) Run(ctx context.Context, b *Bench) error {
 	raw, err := b.openLimit(ctx)
 	if err != nil {
@@ -52,7 +52,7 @@ func (d Drain) Run(ctx context.Context, b *Bench) error {
 	return nil
 }
 
-// drainOnce drains without a bare client beside it.
+// drainOnce drains one backlog, without measuring the bare client.
 func (d Drain) drainOnce(ctx context.Context, b *Bench, round int) (drained, error) {
 	w, where, err := b.timedWork(ctx, round, timed{count: d.Count})
 	if err != nil {
@@ -62,15 +62,15 @@ func (d Drain) drainOnce(ctx context.Context, b *Bench, round int) (drained, err
 	return done, errors.Join(err, where.close(ctx))
 }
 
-// drained is how a backlog was drained: how many a second, the smallest share of a replica, where 1 is an equal one,
-// how many a claim found that found any, and the microseconds of processor time for each occurrence.
+// drained is the result of one drain: occurrences per second; the smallest share of a replica, where 1 is an equal
+// share; occurrences per claim, without empty claims; microseconds of processor time per occurrence.
 type drained struct {
 	rate, share, claim, cost float64
-	// browsed is the work of those who looked, if somebody did.
+	// browsed is the result of browsing; zero without viewers.
 	browsed Browsed
 }
 
-// round submits the jobs to a replica that fires nothing, and has others fire them all.
+// round submits the jobs to a replica that fires nothing, and then starts replicas that fire them all.
 func (d Drain) round(ctx context.Context, b *Bench, w *Work) (drained, error) {
 	if err := b.fill(ctx, w); err != nil {
 		return drained{}, err

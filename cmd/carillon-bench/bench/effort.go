@@ -6,18 +6,19 @@ import (
 	"time"
 )
 
-// Effort is what a mode takes, as far as that can be told beforehand.
+// Effort is an estimate of the effort of a mode.
 type Effort struct {
-	// Waiting is how long it waits, for instants to come and for what it watches.
+	// Waiting is the time spent waiting for instants and observing.
 	Waiting time.Duration
-	// Occurrences is how many are stored, fired and deleted, one after the other.
+	// Occurrences is the number of occurrences that are stored, fired and deleted, one after the other.
 	Occurrences int
 }
 
-// pace is how many occurrences in a second are stored, fired and deleted, with what is measured beside, on two cores.
+// pace is the number of occurrences per second that are stored, fired and deleted on two cores, including the bare
+// clients' work.
 const pace = 5000
 
-// Time is about how long it takes.
+// Time returns the approximate duration.
 func (e Effort) Time() time.Duration {
 	return e.Waiting + time.Duration(float64(e.Occurrences)/pace*float64(time.Second))
 }
@@ -31,7 +32,7 @@ func (e Effort) String() string {
 	return said
 }
 
-// roughly writes a time in whole seconds, or in whole minutes if there are many.
+// roughly formats a duration in whole seconds, or in whole minutes from two minutes on.
 func roughly(d time.Duration) string {
 	if d < 2*time.Minute {
 		return fmt.Sprintf("%d s", int(math.Ceil(d.Seconds())))
@@ -39,31 +40,32 @@ func roughly(d time.Duration) string {
 	return fmt.Sprintf("%d min", int(math.Ceil(d.Minutes())))
 }
 
-// ahead is how long timed work is submitted before its first instant, whatever it takes to submit it.
+// ahead is the time from the start of a submission to the first instant of timed work, besides an allowance for each
+// job.
 const ahead = 4 * time.Second
 
-// Effort is that of so many rounds.
+// Effort implements [Mode].
 func (d Drain) Effort(rounds int) Effort { return Effort{Occurrences: rounds * d.Count} }
 
-// Effort is that of so many rounds, each without viewers and with them.
+// Effort implements [Mode]. Each round drains twice: without viewers and with them.
 func (m Browse) Effort(rounds int) Effort { return Effort{Occurrences: 2 * rounds * m.Count} }
 
-// Effort is that of so many rounds. Half of what there is to do with its occurrences is done while it waits for them.
+// Effort implements [Mode]. Half of the work on the occurrences is done while the bench waits for them.
 func (s Steady) Effort(rounds int) Effort {
 	return Effort{times(rounds, ahead+s.Duration+min(s.Duration, longestBare)), rounds * countOf(s.Rate, s.Duration) / 2}
 }
 
-// Effort is that of so many rounds: what is drained first, and as many that fall due within a second.
+// Effort implements [Mode]. Each round drains a backlog, and then fires as many occurrences that fall due in a second.
 func (s Burst) Effort(rounds int) Effort {
 	return Effort{times(rounds, ahead+time.Second), rounds * (s.Count + s.Count/2)}
 }
 
-// Effort is that of so many rounds.
+// Effort implements [Mode].
 func (s Mixed) Effort(rounds int) Effort {
 	return Effort{times(rounds, mixedAhead+s.Duration), rounds * countOf(s.Rate, s.Duration) / 2}
 }
 
-// Effort is that of so many rounds, and of the parts that are measured.
+// Effort implements [Mode], for the chosen parts.
 func (f Fairness) Effort(rounds int) (e Effort) {
 	for _, part := range f.Only {
 		switch part {
@@ -82,30 +84,30 @@ func (f Fairness) Effort(rounds int) (e Effort) {
 	return e
 }
 
-// Effort is that of so many rounds. All jobs are stored in batches twice, bare and by Carillon, and a fourth of them so
-// one by one.
+// Effort implements [Mode]. All jobs are stored in batches twice, by the bare client and by Carillon, and a fourth of
+// them also one by one.
 func (s Submit) Effort(rounds int) Effort { return Effort{Occurrences: 2 * rounds * s.Count} }
 
-// Effort is that of so many rounds with each number that waits.
+// Effort implements [Mode]. Each size has that many rounds.
 func (s Pending) Effort(rounds int) Effort {
 	all := rounds * len(s.Sizes)
 	return Effort{times(all, 5*time.Second+s.Duration), all*countOf(s.Rate, s.Duration)/2 + s.Sizes[len(s.Sizes)-1]/2}
 }
 
-// Effort is that of so many rounds.
+// Effort implements [Mode].
 func (s Idle) Effort(rounds int) Effort {
 	return Effort{settling + times(rounds, s.Duration), s.Pending / 2}
 }
 
-// Effort is that of so many rounds, each with few tenants and with many.
+// Effort implements [Mode]. Each round runs twice: with few tenants and with many.
 func (s Tenants) Effort(rounds int) Effort {
 	return Effort{times(2*rounds, 12*time.Second+2*s.Duration), rounds * (s.Count/2 + 2*countOf(s.Rate, s.Duration))}
 }
 
-// Effort is known.
+// Effort implements [Mode].
 func (s Feed) Effort(int) Effort { return Effort{Waiting: s.Duration} }
 
 func times(n int, d time.Duration) time.Duration { return time.Duration(n) * d }
 
-// countOf is how many fall due at a rate.
+// countOf returns the number of occurrences that fall due at a rate within a duration.
 func countOf(rate float64, d time.Duration) int { return int(rate * d.Seconds()) }

@@ -8,7 +8,7 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/carillon-bench/bench"
 )
 
-// What a bench says beforehand follows what it was asked for.
+// The estimate of the effort follows the mode's options.
 func TestEffort(t *testing.T) {
 	fairness := func(parts ...string) bench.Mode {
 		return bench.Fairness{Only: parts, Count: 200_000, Tenants: 100, Spread: 1000, Rate: 500, Duration: 30 * time.Second}

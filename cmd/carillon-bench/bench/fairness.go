@@ -12,26 +12,26 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Fairness measures what those get who compete for a replica's slots: a tenant beside the backlog of another, many
-// tenants with backlogs, priorities, and a destination beside others that are slow or down.
+// Fairness measures competition for a replica's slots: of a tenant with another tenant's backlog, of many tenants with
+// backlogs, of priorities, and of a healthy destination with slow and unreachable ones.
 type Fairness struct {
 	// Only names the parts to measure, out of [FairnessParts].
 	Only []string
-	// Count is how large backlogs are: that of one tenant beside another, and the others in proportion.
+	// Count is the size of the one tenant's backlog; the other backlogs are proportional to it.
 	Count int
-	// Tenants is how many compete.
+	// Tenants is the number of tenants that share.
 	Tenants int
-	// Spread is how many times the largest backlog of theirs is the smallest; at least 1.
+	// Spread is the ratio of their largest backlog to the smallest; at least 1.
 	Spread float64
-	// Rate and Duration are of what goes to the destination that answers at once.
+	// Rate and Duration describe the occurrences for the healthy destination.
 	Rate     float64
 	Duration time.Duration
 }
 
-// FairnessParts are the parts of a [Fairness], in their order.
+// FairnessParts are the parts of a [Fairness], in order.
 var FairnessParts = []string{"backlog", "shares", "priorities", "destinations"}
 
-// Run is that of a [Mode].
+// Run implements [Mode].
 func (f Fairness) Run(ctx context.Context, b *Bench) error {
 	parts := map[string]func(context.Context, *Bench) error{"backlog": f.backlog, "shares": f.shares,
 		"priorities": f.priorities, "destinations": f.destinations}
@@ -47,7 +47,7 @@ func (f Fairness) Run(ctx context.Context, b *Bench) error {
 	return nil
 }
 
-// rival is work like w of a tenant and a priority, of which count occurrences have been due for an hour.
+// rival returns work like w for a tenant and a priority; its count occurrences have been due for an hour.
 func rival(w *Work, tenant string, priority job.Priority, count int) *Work {
 	r := *w
 	r.Prefix += tenant + string(priority) + "-"
@@ -56,8 +56,8 @@ func rival(w *Work, tenant string, priority job.Priority, count int) *Work {
 	return &r
 }
 
-// compete has a replica fire all of the works, and answers when it did, for each in order. During may be nil; it is
-// told the replica and the URL of its API when it begins, and may add works to those that are given.
+// compete starts a replica, waits until it has fired all works, and returns the firings of each work, in order. During
+// may be nil. It is called with the replica and the URL of its API when the replica starts, and may return more works.
 func (b *Bench) compete(ctx context.Context, works []*Work,
 	during func(replica *part, url string) ([]*Work, error)) ([]Firings, error) {
 	if err := b.fill(ctx, works...); err != nil {
@@ -85,7 +85,7 @@ func (b *Bench) compete(ctx context.Context, works []*Work,
 	return fired, errors.Join(err, replica.stop(), b.clean(ctx))
 }
 
-// firingsOf is when a replica has fired works, for each in order.
+// firingsOf returns a replica's firings of each work, in order.
 func firingsOf(ctx context.Context, replica *part, works []*Work) ([]Firings, error) {
 	var found map[string]Firings
 	if err := replica.call(ctx, "firings", nil, &found); err != nil {
@@ -105,15 +105,15 @@ func firingsOf(ctx context.Context, replica *part, works []*Work) ([]Firings, er
 func (f *Firings) first() int64 { return f.At[0] }
 func (f *Firings) last() int64  { return f.At[len(f.At)-1] }
 
-// within counts those from one time on and before another.
+// within counts the firings from one time up to another.
 func (f *Firings) within(from, to int64) float64 {
 	i, _ := slices.BinarySearch(f.At, from)
 	j, _ := slices.BinarySearch(f.At, to)
 	return float64(j - i)
 }
 
-// shares drains the backlogs of many tenants, of which the largest is many times the smallest. It is done once: the
-// worst of all windows counts, not the median.
+// shares drains the backlogs of many tenants, which differ in size by the factor Spread. It runs once: the worst of all
+// windows counts, not the median.
 func (f Fairness) shares(ctx context.Context, b *Bench) error {
 	w, where, err := b.timedWork(ctx, 0, timed{})
 	if err != nil {
@@ -138,22 +138,22 @@ func (f Fairness) shares(ctx context.Context, b *Bench) error {
 	return where.close(ctx)
 }
 
-// share is how large the backlog of the i-th tenant is, in shares.
+// share returns the size of the i-th tenant's backlog in the part "shares".
 func (f Fairness) share(i int) int {
 	largest := float64(f.Count) / 2
 	smallest := max(1, largest/f.Spread)
 	return int(math.Round(smallest * math.Pow(largest/smallest, float64(i)/float64(f.Tenants-1))))
 }
 
-// sharing is how equally tenants shared what was fired.
+// sharing measures how equally tenants shared the firings.
 type sharing struct {
 	jain, deviation float64 // the worst of all windows
-	rate            float64 // of all of them together
+	rate            float64 // of all tenants together
 	windows         int
 	window          time.Duration
 }
 
-// spreadShares looks at windows of time, up to the last in which two tenants had something due all the while.
+// spreadShares divides the time into windows, up to the last in which two tenants had something due throughout.
 func spreadShares(fired []Firings) (s sharing) {
 	slices.SortFunc(fired, func(a, b Firings) int { return int(a.last() - b.last()) })
 	begin, count := fired[0].first(), 0
@@ -180,7 +180,7 @@ func spreadShares(fired []Firings) (s sharing) {
 			sum, squares = sum+n, squares+n*n
 		}
 		s.windows++
-		if sum == 0 { // who has ended in this window had it all
+		if sum == 0 { // only tenants whose backlog ended in this window were fired
 			s.jain, s.deviation = 0, 1
 			continue
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// backlog drains the backlog of one tenant, beside which another tenant gets something now and then.
+// backlog drains the backlog of one tenant, while another tenant submits something from time to time.
 func (f Fairness) backlog(ctx context.Context, b *Bench) error {
 	var waits, alone, beside, losses, shares []float64
 	for round := range b.Rounds {
@@ -49,20 +49,20 @@ func (f Fairness) backlog(ctx context.Context, b *Bench) error {
 	return nil
 }
 
-// visits are what another tenant gets while a backlog is drained: each of them is there and due at a time, and the time
-// just before it was submitted is what that is compared with. Unix microseconds.
+// visits are the times at which another tenant's work fell due while a backlog was drained. For each visit, the time
+// from due on is compared with the time before its submission. All are Unix microseconds.
 type visits struct {
-	from []int64 // the time before begins
+	from []int64 // beginnings of the time before
 	due  []int64
-	span int64 // how long both are looked at
+	span int64 // length of both times, in microseconds
 }
 
-// mostVisits bounds how many there are.
+// mostVisits limits the number of visits.
 const mostVisits = 6
 
-// visit waits until a tenth of long was fired, and then submits short now and then, for as long as long lasts: each
-// time as a work of its own, a little before it is due, so that neither of the times that are compared has the
-// submission in it.
+// visit waits until a tenth of long has fired, and then submits short from time to time while long lasts. Each visit is
+// a work of its own and is submitted a little before it falls due, so that neither of the compared times includes the
+// submission.
 func (b *Bench) visit(ctx context.Context, replica *part, url string, long, short *Work) (v visits, works []*Work,
 	err error) {
 	submitter, err := b.startPart(ctx, clientRole, b.security.token, nil)
@@ -74,7 +74,7 @@ func (b *Bench) visit(ctx context.Context, replica *part, url string, long, shor
 		return v, nil, err
 	}
 	s := all[0]
-	span := time.Since(time.Unix(0, s.Begun)) / 2 // about a twentieth of what it takes in all
+	span := time.Since(time.Unix(0, s.Begun)) / 2 // about a twentieth of the whole drain
 	v.span = span.Microseconds()
 	lead := span / 2
 	for fired := 0; len(works) < mostVisits && s.Acked-fired < long.Count; fired += short.Count {
@@ -90,7 +90,7 @@ func (b *Bench) visit(ctx context.Context, replica *part, url string, long, shor
 			return v, nil, err
 		}
 		there := time.Now()
-		lead = max(lead, 2*there.Sub(begin)) // lest the next is there too late
+		lead = max(lead, 2*there.Sub(begin)) // so that the next visit is in the store in time
 		if there.Before(w.Start) {
 			there = w.Start
 		}
@@ -102,16 +102,15 @@ func (b *Bench) visit(ctx context.Context, replica *part, url string, long, shor
 	return v, works, submitter.stop()
 }
 
-// visited is what came of visits. Rates and parts are the medians of all visits, for a disk that stalls spoils one of
-// them.
+// visited is the result of all visits. Rates and parts are medians, since a stall of the disk spoils single visits.
 type visited struct {
-	wait          float64 // milliseconds, the 95th percentile of all
-	alone, beside float64 // how much of the backlog was fired in a second before them, and with them
-	loss          float64 // by how much that is less, beyond what the visits got themselves; a part of one
-	share         float64 // of the backlog in what was fired until they were served; a part of one
+	wait          float64 // milliseconds, the 95th percentile of all visits
+	alone, beside float64 // firings of the backlog per second, before a visit and during it
+	loss          float64 // the backlog's loss of rate beyond the visit's share; a fraction
+	share         float64 // the backlog's share of the firings until the visit was served; a fraction
 }
 
-// compare looks at those visits during which the backlog lasted.
+// compare evaluates the visits that ended before the backlog did.
 func (v *visits) compare(long Firings, short []Firings) (r visited, err error) {
 	var waits []int64
 	var alone, beside, losses, shares []float64

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// slowAnswer is how long the slow destination takes: less than a callback may.
+// slowAnswer is the time that the slow destination takes to answer. It is shorter than a callback's timeout.
 const slowAnswer = 20 * time.Second
 
 // destinations fires at a steady rate to a destination that answers at once: alone, and beside backlogs for one that is
-// slow and one that refuses connections. All of it is of one tenant and one priority.
+// slow and one that refuses connections. All occurrences have the same tenant and priority.
 func (f Fairness) destinations(ctx context.Context, b *Bench) error {
 	var rates, rawRates []float64
 	var late, rawLate []spread
@@ -51,8 +51,8 @@ func (f Fairness) destinations(ctx context.Context, b *Bench) error {
 	return nil
 }
 
-// healthy fires to the healthy destination beside backlogs of others, if there are to be any, and answers how many were
-// fired in a second of the time in which they fell due, and how late.
+// healthy fires to the healthy destination, beside backlogs for others unless backlog is 0. It returns the firings per
+// second of the time in which they fell due, and their deviations.
 func (f Fairness) healthy(ctx context.Context, b *Bench, round, backlog int) (rate float64, late spread, err error) {
 	w := b.work(round, int(f.Rate*f.Duration.Seconds()))
 	w.Callback, w.Every = "http", time.Duration(float64(time.Second)/f.Rate)
@@ -90,14 +90,14 @@ func (f Fairness) healthy(ctx context.Context, b *Bench, round, backlog int) (ra
 	if err != nil {
 		return 0, late, err
 	}
-	if slow != nil { // first, lest the replica waits for its answers
+	if slow != nil { // first, so that the replica does not wait for its answers
 		err = slow.stop()
 	}
 	rate = fired[0].within(w.Start.UnixMicro(), w.instant(w.Count).UnixMicro()) / f.Duration.Seconds()
 	return rate, spreadOf(fired[0].Deviations), errors.Join(err, replica.stop(), receiver.stop(), b.clean(ctx))
 }
 
-// nobody is the URL of a port on which nobody listens.
+// nobody returns a URL with a port on which no process listens.
 func nobody(ctx context.Context) (string, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -106,7 +106,7 @@ func nobody(ctx context.Context) (string, error) {
 	return "http://" + l.Addr().String() + "/", l.Close()
 }
 
-// awaitArrived waits until a receiver has got a number of deliveries. It fails if it gets none for a minute.
+// awaitArrived waits until a receiver has count deliveries. It fails if none arrives for a minute.
 func (b *Bench) awaitArrived(ctx context.Context, receiver *part, count int) error {
 	last, since := -1, time.Now()
 	for {

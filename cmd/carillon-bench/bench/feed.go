@@ -15,18 +15,17 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Feed submits a mixture of jobs as it is in life, until its time is over, for dashboards to show something: lists of
-// instants, crontabs and sequences, some of which are replaced, cancelled, or fail.
+// Feed submits a realistic mixture of jobs for a while, so that dashboards have something to show: lists of instants,
+// crontabs and sequences. Some are replaced or cancelled, and some deliveries fail.
 type Feed struct {
-	// URL is the API of a service; empty for a replica of its own, whose metrics are at the address that the progress
-	// tells.
+	// URL is the API of a service. If it is empty, Feed starts a replica and reports the address of its metrics.
 	URL string
-	// Rate is how many jobs are submitted in a second, each of which fires a few times within the next minutes.
+	// Rate is the number of jobs submitted in a second. Each fires a few times within the next minutes.
 	Rate     float64
 	Duration time.Duration
 }
 
-// Run is that of a [Mode].
+// Run implements [Mode].
 func (s Feed) Run(ctx context.Context, b *Bench) error {
 	var receiver string
 	r, err := b.startPart(ctx, receiverRole, ReceiverOptions{Track: true, Refuse: 0.01}, &receiver)
@@ -51,7 +50,7 @@ func (s Feed) Run(ctx context.Context, b *Bench) error {
 		if ctx.Err() != nil {
 			break
 		}
-		if err != nil { // such as a replica that is restarted: what is fed is not to end by that
+		if err != nil { // for example, a replica restarts: Feed continues
 			b.progress("%v", err)
 		}
 		if time.Since(told) > 10*time.Second {
@@ -74,7 +73,7 @@ type feeder struct {
 	submitted             int
 }
 
-// submit submits the n-th job, or does to an earlier one what clients do.
+// submit submits the n-th job, or replaces or cancels an earlier one.
 func (f *feeder) submit(ctx context.Context, n int) error {
 	kind := rand.IntN(20)
 	key := f.prefix + strconv.Itoa(n)
@@ -88,7 +87,7 @@ func (f *feeder) submit(ctx context.Context, n int) error {
 	return f.request(ctx, http.MethodPut, "/v1/jobs/"+key, []byte(f.job(kind)))
 }
 
-// job is the body of one: most are lists, some sequences, and a few crontabs.
+// job returns the body of a job: most are lists, some are sequences, a few are crontabs.
 func (f *feeder) job(kind int) string {
 	in := func(most time.Duration) string {
 		return job.FormatTime(time.Now().Add(time.Second + rand.N(most)))
@@ -125,7 +124,7 @@ func (f *feeder) request(ctx context.Context, method, path string, body []byte) 
 	return err
 }
 
-// cancelAll cancels what was submitted, by the API: the service may have another store.
+// cancelAll cancels all submitted jobs through the API, since the service may use another store.
 func (f *feeder) cancelAll(ctx context.Context) error {
 	return f.request(ctx, http.MethodDelete, "/v1/jobs?prefix="+url.QueryEscape(f.prefix), nil)
 }

@@ -15,20 +15,20 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Intake measures how many submissions are taken from a queue in a second, each on disk before it is acknowledged,
-// beside batches by the HTTP API.
+// Intake measures how many submissions from a queue are accepted in a second, each on disk before it is acknowledged,
+// and compares them with batches over the HTTP API.
 type Intake struct {
-	// Count is how many jobs are submitted in each round, by the queue and in batches.
+	// Count is the number of jobs in each round, from the queue and in batches.
 	Count int
 }
 
-// Effort is that of so many rounds. All jobs are stored twice.
+// Effort implements [Mode]. All jobs are stored twice.
 func (s Intake) Effort(rounds int) Effort { return Effort{Occurrences: 2 * rounds * s.Count} }
 
-// submissions is the queue of a bench.
+// submissions is the name of the bench's queue.
 const submissions = "carillon-bench-submissions"
 
-// Run is that of a [Mode].
+// Run implements [Mode].
 func (s Intake) Run(ctx context.Context, b *Bench) (err error) {
 	submitter, err := b.startPart(ctx, clientRole, b.security.token, nil)
 	if err != nil {
@@ -72,7 +72,7 @@ func (s Intake) Run(ctx context.Context, b *Bench) (err error) {
 	return nil
 }
 
-// take fills the queue, and has a replica empty it.
+// take fills the queue, starts a replica that consumes it, and returns the rate.
 func (s Intake) take(ctx context.Context, b *Bench, conn *amqp.Connection, w *Work) (rate float64, err error) {
 	ch, err := conn.Channel()
 	if err != nil {
@@ -119,12 +119,12 @@ func (s Intake) take(ctx context.Context, b *Bench, conn *amqp.Connection, w *Wo
 		select {
 		case <-ctx.Done():
 			return 0, ctx.Err()
-		case <-time.After(200 * time.Millisecond): // reading metrics takes the processor
+		case <-time.After(200 * time.Millisecond): // reading the metrics costs processor time
 		}
 	}
 }
 
-// fill publishes all jobs, and returns when the broker has them.
+// fill publishes all jobs, and returns once the broker has confirmed them.
 func fill(ch *amqp.Channel, w *Work) error {
 	_, err := ch.QueueDeclare(submissions, true, false, false, false, amqp.Table{amqp.SingleActiveConsumerArg: true})
 	if err == nil {
@@ -152,7 +152,7 @@ func fill(ch *amqp.Channel, w *Work) error {
 	return err
 }
 
-// applied answers how many messages a replica has applied.
+// applied returns the number of messages that a replica has applied.
 func (b *Bench) applied(ctx context.Context, url string) (int, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/metrics", nil)
 	if err != nil {

@@ -13,30 +13,30 @@ import (
 	"time"
 )
 
-// A part is a process that a bench has started. It is told what to do, and answers, by lines of JSON on its standard
-// input and output, and ends when its input does.
+// A part is a process that the bench has started. It receives requests and sends answers as lines of JSON on its
+// standard input and output, and ends when its input does.
 type part struct {
 	role    string
 	cmd     *exec.Cmd
 	in      io.WriteCloser
 	out     *bufio.Reader
-	lock    sync.Mutex // of a call
+	lock    sync.Mutex // held during a call
 	stopped bool
 }
 
-// request is what a part is told.
+// request is a line of a part's input.
 type request struct {
 	Do   string          `json:"do"`
 	With json.RawMessage `json:"with,omitempty"`
 }
 
-// answer is what it says to that.
+// answer is a line of a part's output.
 type answer struct {
 	Error string          `json:"error,omitempty"`
 	Value json.RawMessage `json:"value,omitempty"`
 }
 
-// startPart starts a process for a role, tells it how to begin, and reads what it has to say to that.
+// startPart starts a process for a role, calls its "begin" with the given parameters, and reads the answer into value.
 func (b *Bench) startPart(ctx context.Context, role string, with, value any) (*part, error) {
 	p := &part{role: role}
 	p.cmd = exec.Command(b.Part[0], append(b.Part[1:], role)...) //nolint:gosec // this program itself
@@ -58,8 +58,8 @@ func (b *Bench) startPart(ctx context.Context, role string, with, value any) (*p
 	return p, p.call(ctx, "begin", with, value)
 }
 
-// call has a part do something, and reads its answer into value, unless that is nil. If ctx ends first the part is
-// killed.
+// call makes a request of a part and reads its answer into value, unless that is nil. If ctx ends first, call kills the
+// part.
 func (p *part) call(ctx context.Context, do string, with, value any) error {
 	p.lock.Lock()
 	defer p.lock.Unlock()
@@ -104,13 +104,13 @@ func (p *part) exchange(do string, with, value any) error {
 	return json.Unmarshal(a.Value, value)
 }
 
-// stop ends the part in good order, or kills it after a while.
+// stop ends the part in good order, and kills it after 30 s.
 func (p *part) stop() error {
 	if p.stopped {
 		return nil
 	}
 	p.stopped = true
-	_ = p.in.Close() // by which it is told
+	_ = p.in.Close() // the part ends with its input
 	kill := time.AfterFunc(30*time.Second, func() { _ = p.cmd.Process.Kill() })
 	defer kill.Stop()
 	if err := p.cmd.Wait(); err != nil {
@@ -119,7 +119,7 @@ func (p *part) stop() error {
 	return nil
 }
 
-// stopParts ends all parts that have not been.
+// stopParts stops all parts.
 func (b *Bench) stopParts() error {
 	var errs []error
 	for _, p := range b.parts {
@@ -129,7 +129,7 @@ func (b *Bench) stopParts() error {
 	return errors.Join(errs...)
 }
 
-// RunPart plays a role in a bench that another process runs, until in ends.
+// RunPart runs a role of another process's bench until in ends.
 func RunPart(ctx context.Context, role string, in io.Reader, out, stderr io.Writer) error {
 	var r interface {
 		do(ctx context.Context, do string, with json.RawMessage) (any, error)
@@ -170,7 +170,7 @@ func RunPart(ctx context.Context, role string, in io.Reader, out, stderr io.Writ
 			return errors.Join(err, r.close())
 		}
 		if _, err := out.Write(append(line, '\n')); err != nil {
-			return r.close() // nobody listens any more
+			return r.close() // the bench no longer reads
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// work is that of a round: jobs that are due already.
+// work returns the work of a round: jobs that are already due.
 func (b *Bench) work(round, count int) *Work {
 	return &Work{
 		Prefix: keyPrefix + strconv.FormatInt(b.started.UnixMilli(), 36) + "-" + strconv.Itoa(round) + "-",
@@ -20,7 +20,7 @@ func (b *Bench) work(round, count int) *Work {
 	}
 }
 
-// startReplica starts a replica as set up, and answers the URL of its API.
+// startReplica starts a replica with the bench's setup, and returns the URL of its API.
 func (b *Bench) startReplica(ctx context.Context, o ReplicaOptions) (p *part, url string, err error) {
 	o.Store, o.Concurrency, o.RabbitmqURL, o.KafkaBrokers = b.Store, b.Concurrency, b.RabbitmqURL, b.KafkaBrokers
 	o.Settings = maps.Clone(o.Settings)
@@ -33,7 +33,7 @@ func (b *Bench) startReplica(ctx context.Context, o ReplicaOptions) (p *part, ur
 	}
 	if b.Profile != "" {
 		what, n := "", &b.fired
-		if o.Idle { // it takes submissions
+		if o.Idle { // it accepts submissions
 			what, n = "api.", &b.filled
 		}
 		*n++
@@ -78,14 +78,14 @@ func (b *Bench) fill(ctx context.Context, works ...*Work) error {
 	return idle.stop()
 }
 
-// submit has a submitter submit work in batches, to the API at a URL.
+// submit calls a submitter to submit work in batches to the API at a URL.
 func (b *Bench) submit(ctx context.Context, submitter *part, url string, w *Work) error {
 	b.tenants[cmp.Or(w.Tenant, job.DefaultTenant)] = true
 	return submitter.call(ctx, "submit", Submission{URL: url, Work: *w, Batch: 1000, Connections: 4}, nil)
 }
 
-// awaitAcked waits until the replicas have delivered a number of occurrences together, and answers what each has done.
-// It fails if they make no progress for a minute.
+// awaitAcked waits until the replicas together have delivered count occurrences, and returns the stats of each. It
+// fails if they make no progress for a minute.
 func (b *Bench) awaitAcked(ctx context.Context, replicas []*part, count int) ([]Stats, error) {
 	last, since, told := -1, time.Now(), time.Now()
 	for {

@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// detach keeps an interruption of the bench, which a terminal sends to all of its processes, from its parts: it ends
-// them itself. If it is killed, their input ends, and so do they.
+// detach puts a part into a process group of its own, so that an interrupt from the terminal reaches the bench only.
+// The bench ends its parts itself; if it is killed, their input ends, and so do they.
 func detach(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 }
 
-// usage is what this process has used so far: time of all cores, and bytes of memory, now and at most.
+// usage returns this process's use so far: time of all cores, and bytes of memory, current and peak.
 func usage() (cpu time.Duration, memory, peak int64) {
 	var r syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err == nil {

@@ -10,7 +10,7 @@ import (
 
 func detach(*exec.Cmd) {}
 
-// usage is what this process has used so far, as far as can be told here: bytes of memory.
+// usage returns this process's bytes of memory. Processor time and peak memory are not available here.
 func usage() (cpu time.Duration, memory, peak int64) {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

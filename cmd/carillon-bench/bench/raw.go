@@ -12,23 +12,22 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// rawStore is the least that a store's own client must do to take in jobs of one instant and to be done with their
-// occurrences, as fast as simple code can: what bounds a scheduler on that store. It keeps the rows that the store has
-// of such jobs, with the same indexes, and has nothing else of Carillon.
+// rawStore is the bound of any scheduler on a store: the store's own client accepts jobs of one instant and claims and
+// deletes their occurrences, as fast as simple code can. It uses the store's rows and indexes for such jobs, and no
+// other code of Carillon.
 type rawStore interface {
-	// Upsert writes jobs and their occurrences, which are on disk when it returns, as far as the store promises that. A
-	// job of the same key and instant is replaced.
+	// Upsert writes jobs and their occurrences. They are on disk when it returns, as far as the store promises that. It
+	// replaces a job with the same key and instant.
 	Upsert(ctx context.Context, rows []rawRow) error
 	// Take claims up to rawBatch due occurrences by one write, which stamps them as the store does, and deletes them by
-	// another, by their ids and the token. It answers how many there were; none means that no more are due. Several may
-	// run at once. What would be fired is not read: it could as well be kept where it takes no reading.
+	// another, by their ids and the token. It returns their number; zero means that no more are due. Calls may run
+	// concurrently. Take does not read callbacks: a scheduler could keep them where it needs no reading.
 	Take(ctx context.Context, c rawClaim) (int, error)
-	// Close removes what was made.
+	// Close deletes the rows and closes the connections.
 	Close(ctx context.Context) error
 }
 
-// rawRow is what a bare client keeps of a job and its only occurrence, besides what all of them have in common. Times
-// are Unix milliseconds.
+// rawRow holds the fields of a job and its only occurrence that differ between jobs. Times are Unix milliseconds.
 type rawRow struct {
 	key, revision    string
 	id               job.ID
@@ -40,23 +39,23 @@ type rawRow struct {
 func newRawRow(key string, at time.Time, data []byte) rawRow {
 	now := time.Now()
 	r := rawRow{key: key, revision: string(job.NewRevision(now)), at: at.UnixMilli(), now: now.UnixMilli(), data: data}
-	r.id = job.DeliveryID(job.Name{Tenant: job.DefaultTenant, Key: key}, at, 0, "") // the same for the same instant
+	r.id = job.DeliveryID(job.Name{Tenant: job.DefaultTenant, Key: key}, at, 0, "") // the same id for the same instant
 	r.expires = max(r.now, r.at) + (24 * time.Hour).Milliseconds()
 	r.schedule = append(strconv.AppendInt([]byte(`{"instants":[`), r.at, 10), "]}"...)
 	return r
 }
 
-// rawClaim is what the occurrences of a claim are stamped with: those that are due now get it until the lease's end.
-// Times are Unix milliseconds.
+// rawClaim is the stamp of a claim: due occurrences get its token and a lease that ends at until. Times are Unix
+// milliseconds.
 type rawClaim struct {
 	token      string
 	now, until int64
 }
 
-// rawBatch is how many rows a bare client claims, deletes or inserts at once.
+// rawBatch is the number of rows that a bare client claims, deletes or inserts at once.
 const rawBatch = 1000
 
-// openRaw opens the bare client of a store, which has been opened before.
+// openRaw opens the bare client of a store. The store must have been opened before.
 func openRaw(ctx context.Context, rawURL string) (rawStore, error) {
 	switch kind := storeKind(rawURL); kind {
 	case "sqlite":
@@ -72,7 +71,7 @@ func openRaw(ctx context.Context, rawURL string) (rawStore, error) {
 	}
 }
 
-// upsertBy writes the jobs of the work with a number of workers, each a batch after the other.
+// upsertBy writes the jobs of the work with a number of workers, each batch after batch.
 func upsertBy(ctx context.Context, r rawStore, w *Work, workers int) error {
 	var all errgroup.Group
 	for i := range workers {
@@ -96,7 +95,7 @@ func upsertBy(ctx context.Context, r rawStore, w *Work, workers int) error {
 	return all.Wait()
 }
 
-// drainBy takes all occurrences that are due with a number of workers, and answers how many there were.
+// drainBy takes all due occurrences with a number of workers, and returns their number.
 func drainBy(ctx context.Context, r rawStore, workers int) (int, error) {
 	var sum atomic.Int64
 	var all errgroup.Group

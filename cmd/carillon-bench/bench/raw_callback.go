@@ -16,20 +16,20 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// limit is what bounds a drain with one callback type.
+// limit measures the bound of a drain with one callback type.
 type limit interface {
-	// Run answers how many in a second the bare client does of the work.
+	// Run returns the number of the work's occurrences that the bare client handles in a second.
 	Run(ctx context.Context, w *Work) (perSecond float64, err error)
-	// Target is where the callbacks of the work go.
+	// Target is the destination of the work's callbacks.
 	Target() string
-	// About says what the bare client does.
+	// About describes the bare client.
 	About() string
-	// Goal is what is to be reached of it.
+	// Goal is the goal for Carillon's ratio to it; nil for none.
 	Goal() *goal
 	Close(ctx context.Context) error
 }
 
-// openLimit opens what bounds a drain: the bare client of the callback, or of the store if callbacks cost nothing.
+// openLimit opens the bare client of the callback type, or of the store if callbacks cost nothing.
 func (b *Bench) openLimit(ctx context.Context) (limit, error) {
 	switch b.Callback {
 	case "http":
@@ -47,11 +47,11 @@ func (b *Bench) openLimit(ctx context.Context) (limit, error) {
 	}
 }
 
-// storeLimit is a store's bare claiming and deleting.
+// storeLimit claims and deletes with the store's bare client.
 type storeLimit struct{ url string }
 
-// Run drains one half of the work with one worker and the other with two, unless the store has a single writer, and
-// answers the better.
+// Run drains one half of the work with one worker and the other with two, and returns the better rate. For a store with
+// a single writer, it drains all with one worker.
 func (l *storeLimit) Run(ctx context.Context, w *Work) (best float64, err error) {
 	raw, err := openRaw(ctx, l.url)
 	if err != nil {
@@ -147,13 +147,13 @@ func (l *httpLimit) Goal() *goal { return ratioOf(0.5) }
 
 func (l *httpLimit) Close(context.Context) error { return nil }
 
-// benchQueue is the queue, or topic, that callbacks are published to.
+// benchQueue is the queue or topic of the callbacks.
 const benchQueue = "carillon-bench"
 
 // rabbitmqLimit is a bare publisher.
 type rabbitmqLimit struct {
 	conn *amqp.Connection
-	ch   *amqp.Channel // to make and empty the queue
+	ch   *amqp.Channel // to declare and purge the queue
 }
 
 func openRabbitmqLimit(url string) (*rabbitmqLimit, error) {
@@ -172,7 +172,7 @@ func openRabbitmqLimit(url string) (*rabbitmqLimit, error) {
 }
 
 func (l *rabbitmqLimit) Run(_ context.Context, w *Work) (float64, error) {
-	if _, err := l.ch.QueuePurge(benchQueue, false); err != nil { // what the last round has left
+	if _, err := l.ch.QueuePurge(benchQueue, false); err != nil { // messages of the last round
 		return 0, err
 	}
 	ch, err := l.conn.Channel()

@@ -16,7 +16,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// rawMongoDB is MongoDB's bare client, on collections of its own beside the store's, with the same indexes.
+// rawMongoDB is MongoDB's bare client. It has collections of its own beside the store's, with the same indexes.
 type rawMongoDB struct {
 	client            *mongo.Client
 	jobs, occurrences *mongo.Collection
@@ -40,7 +40,7 @@ func openRawMongoDB(ctx context.Context, rawURL string) (*rawMongoDB, error) {
 	return r, nil
 }
 
-// databaseOf is the database that a store URL, which the store has taken, names.
+// databaseOf returns the database in a URL that the store has accepted.
 func databaseOf(rawURL string) string {
 	address, _, _ := strings.Cut(rawURL, "?")
 	_, address, _ = strings.Cut(address, "://")
@@ -51,7 +51,7 @@ func databaseOf(rawURL string) string {
 	return cmp.Or(name, "carillon")
 }
 
-// copyIndexes gives a new collection the indexes of another one.
+// copyIndexes creates the indexes of one collection in another.
 func copyIndexes(ctx context.Context, from, to *mongo.Collection) error {
 	indexes, err := from.Indexes().ListSpecifications(ctx)
 	if err != nil {
@@ -65,7 +65,7 @@ func copyIndexes(ctx context.Context, from, to *mongo.Collection) error {
 		if index.Sparse != nil {
 			o.SetSparse(*index.Sparse)
 		}
-		if index.Name == "_id_" { // it has that already
+		if index.Name == "_id_" { // every collection has it
 			continue
 		}
 		if _, err := to.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: index.KeysDocument, Options: o}); err != nil {
@@ -113,7 +113,7 @@ func (r *rawMongoDB) Take(ctx context.Context, c rawClaim) (int, error) {
 		{Key: "$inc", Value: bson.D{{Key: "attempt", Value: 1}}},
 	}
 	var found bson.A
-	for stamped := int64(0); stamped == 0; { // once, unless others have claimed all that was found
+	for stamped := int64(0); stamped == 0; { // once, unless others have claimed all of the found ones
 		var err error
 		found, err = r.ids(ctx, due, options.Find().SetSort(bson.D{{Key: "dueAt", Value: 1},
 			{Key: "_id", Value: 1}}).SetLimit(rawBatch))
@@ -139,12 +139,12 @@ func (r *rawMongoDB) Take(ctx context.Context, c rawClaim) (int, error) {
 	return int(deleted.DeletedCount), nil
 }
 
-// oneOf selects the documents of some ids.
+// oneOf selects documents by their ids.
 func oneOf(ids bson.A) bson.D {
 	return bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}
 }
 
-// ids answers the ids of the occurrences that a filter selects.
+// ids returns the ids of the occurrences that a filter selects.
 func (r *rawMongoDB) ids(ctx context.Context, filter bson.D, o *options.FindOptionsBuilder) (bson.A, error) {
 	cursor, err := r.occurrences.Find(ctx, filter, o.SetProjection(bson.D{{Key: "_id", Value: 1}}))
 	if err != nil {

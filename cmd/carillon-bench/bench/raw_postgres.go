@@ -13,15 +13,15 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// rawPostgres is PostgreSQL's bare client, on tables of its own beside the store's, which are made like those.
+// rawPostgres is PostgreSQL's bare client. It has tables of its own beside the store's, copied from them.
 type rawPostgres struct {
 	pool *pgxpool.Pool
-	in   *strings.Replacer // of the tables' names in a statement
+	in   *strings.Replacer // inserts the tables' names into a statement
 }
 
 // $jobs and $occurrences are the tables' names.
 const (
-	// Both are written by one statement, and so by one transaction in one round trip.
+	// One statement writes both, and so one transaction in one round trip.
 	rawPostgresUpsert = `WITH put AS (
 			INSERT INTO $jobs (tenant, key, revision, version, callback_type, callback_data, schedule, created_at, updated_at,
 				expires_at, missed)
@@ -36,20 +36,20 @@ const (
 		SELECT 'default', n.revision, n.id, n.at, n.at, 0, 0
 		FROM unnest($2::uuid[], $4::uuid[], $5::bigint[]) AS n (revision, id, at)
 		ON CONFLICT (revision, id) DO UPDATE SET due_at = excluded.due_at, scheduled_at = NULL, token = NULL, attempt = 0`
-	// What was locked is found where it lies, which takes no index.
+	// The statement finds the locked rows by their location, without an index.
 	rawPostgresClaim = `UPDATE $occurrences SET token = $1, scheduled_at = $2, due_at = $3, attempt = attempt + 1
 		WHERE ctid = ANY (ARRAY(SELECT ctid FROM $occurrences WHERE lane = 'default' AND due_at <= $2
 			ORDER BY due_at, timestamp LIMIT $4 FOR UPDATE SKIP LOCKED)) RETURNING revision, id`
 	rawPostgresDelete = `DELETE FROM $occurrences o USING unnest($1::uuid[], $2::uuid[]) AS c (revision, id)
 		WHERE o.revision = c.revision AND o.id = c.id AND o.token = $3`
-	// A transaction that begins with it looks rows up by an index and in its order, as the store's do. Of a table that
-	// the server has not yet looked at, it would rather sort all that is due for each claim.
+	// A transaction that begins with this statement finds rows by an index and in its order, as the store's do. For a
+	// table without statistics, the planner would otherwise sort all due rows for each claim.
 	rawPostgresPlan = `SELECT set_config(name, 'off', true)
 		FROM unnest('{enable_seqscan,enable_bitmapscan,enable_sort,enable_hashjoin,enable_mergejoin}'::text[]) AS s (name)`
 	rawPostgresDrop = `DROP TABLE IF EXISTS $jobs, $occurrences`
 )
 
-// openRawPostgres makes the tables in the store's schema.
+// openRawPostgres creates the tables in the store's schema.
 func openRawPostgres(ctx context.Context, rawURL string) (*rawPostgres, error) {
 	cfg, err := pgxpool.ParseConfig(rawURL)
 	if err != nil {
@@ -60,7 +60,7 @@ func openRawPostgres(ctx context.Context, rawURL string) (*rawPostgres, error) {
 		schema = "carillon"
 	}
 	delete(cfg.ConnConfig.RuntimeParams, "schema")
-	// A pooler bears it, and it costs no more round trips.
+	// This mode works with a pooler, and takes no more round trips.
 	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
@@ -81,7 +81,7 @@ func openRawPostgres(ctx context.Context, rawURL string) (*rawPostgres, error) {
 	return r, nil
 }
 
-// copyTable makes an empty table with the columns, indexes and storage options of another one.
+// copyTable creates an empty table with the columns, indexes and storage options of another.
 func (r *rawPostgres) copyTable(ctx context.Context, from, to string) error {
 	var with string
 	if err := r.pool.QueryRow(ctx, `SELECT coalesce(' WITH (' || array_to_string(reloptions, ', ') || ')', '')

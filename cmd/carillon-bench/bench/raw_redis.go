@@ -11,8 +11,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// rawRedis is Redis' bare client, with keys of its own like those of one of the store's shards: hashes of what is known
-// of jobs and occurrences, and sorted sets by which they are found.
+// rawRedis is Redis' bare client. It has keys of its own, like those of one of the store's shards: hashes with the data
+// of jobs and occurrences, and sorted sets to find them.
 type rawRedis struct {
 	client redis.UniversalClient
 }
@@ -25,16 +25,16 @@ const (
 	rawRedisNames       = "{carillon-bench-raw}:names"
 	rawRedisExpiry      = "{carillon-bench-raw}:expiry"
 	rawRedisOccurrences = "{carillon-bench-raw}:occurrences" // an occurrence's record, by its id
-	rawRedisAttempts    = "{carillon-bench-raw}:attempts"    // the number, time and token of its claims
+	rawRedisAttempts    = "{carillon-bench-raw}:attempts"    // the number, time and token of its last claim
 	rawRedisPending     = "{carillon-bench-raw}:pending"     // by due time
 	rawRedisMembers     = "{carillon-bench-raw}:members"     // by revision and id
 )
 
-// rawRedisTaken are the keys that the scripts take.
+// rawRedisTaken are the keys of the scripts.
 var rawRedisTaken = []string{rawRedisPending, rawRedisOccurrences, rawRedisAttempts, rawRedisMembers}
 
-// rawRedisClaim takes due occurrences: it pushes each one's due time and notes the claim.
-// ARGV: now, the new due time, how many at most, what is noted of the claim. Result: their entries among the members.
+// rawRedisClaim takes due occurrences: it pushes each one's due time ahead and stores the claim.
+// ARGV: now, the new due time, the maximum number, the text of the claim. Result: their entries among the members.
 var rawRedisClaim = redis.NewScript(`
 local ids = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', ARGV[1], 'LIMIT', 0, ARGV[3])
 if #ids == 0 then return ids end
@@ -49,8 +49,8 @@ redis.call('ZADD', KEYS[1], unpack(due))
 redis.call('HSET', KEYS[3], unpack(attempts))
 return entries`)
 
-// rawRedisDelete deletes the occurrences that still have the token.
-// ARGV: what was noted of the claim, the occurrences' entries among the members. Result: how many there were.
+// rawRedisDelete deletes the occurrences that still have the claim.
+// ARGV: the text of the claim, the occurrences' entries among the members. Result: the number of deleted occurrences.
 var rawRedisDelete = redis.NewScript(`
 local ids = {}
 for i = 2, #ARGV do ids[i - 1] = string.sub(ARGV[i], -26) end
@@ -90,7 +90,7 @@ func openRawRedis(_ context.Context, rawURL string) (*rawRedis, error) {
 		Addrs: hosts, Username: o.Username, Password: o.Password, TLSConfig: o.TLSConfig})}, nil
 }
 
-// Upsert has one command for each key, all of which are sent together.
+// Upsert sends one command for each key, all in one pipeline.
 func (r *rawRedis) Upsert(ctx context.Context, rows []rawRow) error {
 	var states, targets, schedules, records []string
 	var names, expiry, pending, members []redis.Z

@@ -16,20 +16,20 @@ import (
 	"github.com/carillon-scheduler/carillon/store/sqlite"
 )
 
-// rawSQLite is SQLite's bare client, on a file of its own beside the store's, which the store's code has made, with the
-// same pragmas but for a larger page cache.
+// rawSQLite is SQLite's bare client. It has a file of its own beside the store's, created by the store's code, with the
+// same pragmas except for a larger page cache.
 type rawSQLite struct {
 	dir string
 	db  *sql.DB
 
-	putJobs, putOccurrences [rawSQLiteAtOnce]*sql.Stmt // the first for one, the last for as many as come at once
+	putJobs, putOccurrences [rawSQLiteAtOnce]*sql.Stmt // the i-th statement writes i+1 rows
 	find, stamp, remove     *sql.Stmt
 }
 
-// rawSQLiteAtOnce is how many rows one statement writes. More are hardly faster.
+// rawSQLiteAtOnce is the number of rows that one statement writes. More rows are hardly faster.
 const rawSQLiteAtOnce = 25
 
-// rawSQLitePutJobs and rawSQLitePutOccurrences write as many rows as they are told.
+// rawSQLitePutJobs returns a statement that writes n jobs; rawSQLitePutOccurrences, one that writes n occurrences.
 func rawSQLitePutJobs(n int) string {
 	const row = `(?, ?, ?, ?, ?, ?, ?, ?, ?, 'default', 0, 'discard')`
 	return `INSERT INTO jobs (key, revision, version, created_at, updated_at, expires_at, callback_data, sole, schedule,
@@ -53,7 +53,7 @@ const (
 		WHERE lane = 'default' AND (due_at, id) <= (?, ?)`
 )
 
-// rawSQLiteDelete takes the token and rawBatch ids, some of which may be NULL.
+// rawSQLiteDelete has the token and rawBatch ids as parameters; ids may be NULL.
 var rawSQLiteDelete = `DELETE FROM occurrences WHERE token = ? AND id IN (?` + strings.Repeat(", ?", rawBatch-1) + ")"
 
 func openRawSQLite(ctx context.Context, rawURL string) (*rawSQLite, error) {
@@ -99,7 +99,7 @@ func (r *rawSQLite) Upsert(ctx context.Context, rows []rawRow) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() // which is nothing after the commit
+	defer func() { _ = tx.Rollback() }() // no effect after the commit
 	for part := range slices.Chunk(rows, rawSQLiteAtOnce) {
 		var jobs, occurrences []any
 		for i := range part {
@@ -123,7 +123,7 @@ func (r *rawSQLite) Take(ctx context.Context, c rawClaim) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = tx.Rollback() }() // which is nothing after the commit
+	defer func() { _ = tx.Rollback() }() // no effect after the commit
 	rows, err := tx.Stmt(r.find).Query(c.now, rawBatch)
 	if err != nil {
 		return 0, err
@@ -140,7 +140,7 @@ func (r *rawSQLite) Take(ctx context.Context, c rawClaim) (int, error) {
 	if err := errors.Join(rows.Err(), rows.Close()); err != nil || len(args) == 1 {
 		return 0, err
 	}
-	// What was found comes first in this order, and nobody else can write meanwhile.
+	// The found rows are the first in this order, and no other writer can run meanwhile.
 	if _, err := tx.Stmt(r.stamp).Exec(c.token, c.now, c.until, due, id[:]); err != nil {
 		return 0, err
 	}

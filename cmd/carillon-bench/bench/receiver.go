@@ -14,27 +14,27 @@ import (
 
 const receiverRole = "receiver"
 
-// receiver is the part that takes webhooks.
+// receiver is the part that receives webhooks.
 type receiver struct {
 	server *http.Server
 
 	lock       sync.Mutex
 	deviations []int64
-	ids        map[string]int // how often each delivery came
+	ids        map[string]int // number of requests by delivery id
 	options    ReceiverOptions
 }
 
-// ReceiverOptions say what a receiver notes.
+// ReceiverOptions are the options of a receiver.
 type ReceiverOptions struct {
-	// Track has it note each delivery by its id and how late it came; else it only answers.
+	// Track makes it record the id and the deviation of each delivery; otherwise it only answers.
 	Track bool `json:"track"`
 	// Refuse is the share of requests that it answers with an error.
 	Refuse float64 `json:"refuse"`
-	// Delay is how long each of its answers takes.
+	// Delay is the time that each of its answers takes.
 	Delay time.Duration `json:"delay"`
 }
 
-// Received is what a receiver got.
+// Received is a receiver's record.
 type Received struct {
 	Deliveries int     `json:"deliveries"` // distinct ones
 	Duplicates int     `json:"duplicates"`
@@ -53,7 +53,7 @@ func (r *receiver) do(ctx context.Context, do string, with json.RawMessage) (any
 			return nil, err
 		}
 		r.server = &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(r.receive)}
-		go func() { _ = r.server.Serve(listener) }() // ends when it is closed
+		go func() { _ = r.server.Serve(listener) }() // ends when the server is closed
 		return "http://" + listener.Addr().String() + "/", nil
 	case "received":
 		r.lock.Lock()
@@ -81,7 +81,7 @@ func (r *receiver) receive(w http.ResponseWriter, q *http.Request) {
 		return
 	}
 	if r.options.Delay > 0 && sleep(q.Context(), r.options.Delay) != nil {
-		return // nobody waits for the answer any more
+		return // the client no longer waits
 	}
 	w.WriteHeader(http.StatusNoContent)
 	if !r.options.Track {

@@ -21,38 +21,38 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// ReplicaOptions say how to start a replica.
+// ReplicaOptions are the options of a replica.
 type ReplicaOptions struct {
 	Store        string   `json:"store"`
 	RabbitmqURL  string   `json:"rabbitmqUrl"`
 	KafkaBrokers []string `json:"kafkaBrokers"`
 	Concurrency  int      `json:"concurrency"`
-	// Settings are further options of the service, by their names.
+	// Settings are further options of the service by name.
 	Settings map[string]string `json:"settings"`
-	// Idle has it take submissions and fire nothing.
+	// Idle makes it accept submissions and fire nothing.
 	Idle bool `json:"idle"`
-	// Profile names the file for a profile of its CPU time, if there is to be one.
+	// Profile is the file for a CPU profile; empty for none.
 	Profile string `json:"profile"`
-	// Sparse has it remember no single deviation or duration.
+	// Sparse makes it keep no samples.
 	Sparse bool `json:"sparse"`
-	// Firings has it remember when each occurrence was fired, by the prefix of its key.
+	// Firings makes it keep the time of each firing, by the prefix of the job's key.
 	Firings bool `json:"firings"`
 }
 
-// Stats are what a replica has done since it began, or since its counts were reset.
+// Stats counts a replica's operations since it began, or since the last reset.
 type Stats struct {
 	Fired  int `json:"fired"` // attempts, of which Failed did not succeed
 	Failed int `json:"failed"`
 	Acked  int `json:"acked"` // settled as delivered
-	// Begun is when it first claimed, Ended when it last settled; Unix nanoseconds.
+	// Begun is the time of its first claim and Ended that of its last settlement; Unix nanoseconds.
 	Begun int64 `json:"begun"`
 	Ended int64 `json:"ended"`
-	// Claims are those that found something, and Empty those that did not.
+	// Claims counts the claims that found an occurrence, and Empty the others.
 	Claims int `json:"claims"`
 	Empty  int `json:"empty"`
-	// Calls are those to the store.
+	// Calls counts calls to the store.
 	Calls int `json:"calls"`
-	// CPU is the time of all cores that the process has used since it began, Memory and Peak its bytes.
+	// CPU is the process's time of all cores since the replica began. Memory and Peak are its bytes of memory.
 	CPU    time.Duration `json:"cpu"`
 	Memory int64         `json:"memory"`
 	Peak   int64         `json:"peak"`
@@ -61,11 +61,11 @@ type Stats struct {
 // Samples are single observations, in microseconds.
 type Samples struct {
 	Deviations []int64 `json:"deviations"` // of first attempts, from the instant to the moment of sending
-	Claims     []int64 `json:"claims"`     // durations of claims that found something
-	Claimed    []int64 `json:"claimed"`    // how many each of these found
-	Peeks      []int64 `json:"peeks"`      // durations of looking at what becomes due
+	Claims     []int64 `json:"claims"`     // durations of claims that were not empty
+	Claimed    []int64 `json:"claimed"`    // numbers of occurrences in these claims
+	Peeks      []int64 `json:"peeks"`      // durations of calls of DueLanes
 	Settles    []int64 `json:"settles"`
-	Last       int64   `json:"last"` // when the last attempt began, in Unix nanoseconds
+	Last       int64   `json:"last"` // the beginning of the last attempt, in Unix nanoseconds
 }
 
 // Firings are first attempts at the occurrences of one work, in microseconds.
@@ -76,7 +76,7 @@ type Firings struct {
 
 const replicaRole = "replica"
 
-// replica is the part that runs one.
+// replica is the part that runs a replica.
 type replica struct {
 	stderr  io.Writer
 	stop    func() error // of the service; nil if it has not begun
@@ -118,8 +118,8 @@ func (r *replica) do(ctx context.Context, do string, with json.RawMessage) (any,
 	}
 }
 
-// start starts a service with the options' defaults, but for those that are given, and answers the URL of its API.
-// Its store and its senders are looked at by the probe.
+// start starts a service with the default options, apart from the given ones, and returns the URL of its API. The probe
+// observes its store and its senders.
 func (r *replica) start(ctx context.Context, o ReplicaOptions) (url string, err error) {
 	settings := map[string]string{
 		"store": o.Store, "concurrency": strconv.Itoa(o.Concurrency), "rabbitmq-url": o.RabbitmqURL,
@@ -177,14 +177,14 @@ func (r *replica) close() error {
 	return err
 }
 
-// probe counts and times what a replica does.
+// probe counts and times a replica's operations.
 type probe struct {
 	sparse  bool
 	begun   time.Duration // CPU time that the start took
 	lock    sync.Mutex
 	stats   Stats
 	samples Samples
-	firings map[string]Firings // by the works' prefixes; nil if they are not to be remembered
+	firings map[string]Firings // by the works' prefixes; nil if they are not recorded
 }
 
 func (p *probe) read() Stats {
@@ -199,13 +199,13 @@ func (p *probe) read() Stats {
 func (p *probe) samplesSoFar() Samples {
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	return p.samples // appending to it later leaves this part alone
+	return p.samples // later samples are appended behind this slice
 }
 
 func (p *probe) firingsSoFar() map[string]Firings {
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	return maps.Clone(p.firings) // as with samples
+	return maps.Clone(p.firings) // later firings are appended behind these slices
 }
 
 func (p *probe) reset() {
@@ -214,7 +214,7 @@ func (p *probe) reset() {
 	p.stats, p.samples = Stats{}, Samples{}
 }
 
-// called notes a call to the store.
+// called records a call to the store.
 func (p *probe) called(note func(s *Stats, samples *Samples)) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
@@ -224,7 +224,7 @@ func (p *probe) called(note func(s *Stats, samples *Samples)) {
 	}
 }
 
-// probedStore is a store that a replica uses, of which the calls that its loops make are noted.
+// probedStore records the calls of a replica's loops to its store.
 type probedStore struct {
 	store.Store
 	probe *probe
@@ -319,7 +319,7 @@ func (s *probedStore) Now(ctx context.Context) (time.Time, error) {
 	return s.Store.Now(ctx)
 }
 
-// probedSender is a sender of which the attempts are noted.
+// probedSender records a sender's attempts.
 type probedSender struct {
 	callbacks.Sender
 	probe *probe

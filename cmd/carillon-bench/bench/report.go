@@ -12,34 +12,34 @@ import (
 	"time"
 )
 
-// Report is what a bench has measured.
+// Report holds the results of a bench.
 type Report struct {
 	Mode     string    `json:"mode"`
 	Store    string    `json:"store"`
 	Callback string    `json:"callback"`
 	At       time.Time `json:"at"`
-	Seconds  float64   `json:"seconds"` // that it took
+	Seconds  float64   `json:"seconds"` // duration of the bench
 	Machine  Machine   `json:"machine"`
 	Figures  []Figure  `json:"figures"`
 	Notes    []string  `json:"notes,omitempty"`
-	// Histogram is that of the last round, where single observations are spread.
+	// Histogram is the histogram of the last round, in modes that record single observations.
 	Histogram *Histogram `json:"histogram,omitempty"`
 }
 
-// Histogram is how many observations there were below each bound, and not below the one before.
+// Histogram counts the observations below each bound that are not below the one before.
 type Histogram struct {
 	Name    string   `json:"name"`
 	Buckets []Bucket `json:"buckets"`
 	Beyond  int      `json:"beyond"`
 }
 
-// Bucket is one bar of a histogram.
+// Bucket is a bar of a histogram.
 type Bucket struct {
 	Below float64 `json:"below"` // milliseconds
 	Count int     `json:"count"`
 }
 
-// Machine is what it was measured on.
+// Machine describes the machine of the bench.
 type Machine struct {
 	OS    string `json:"os"`
 	Arch  string `json:"arch"`
@@ -47,18 +47,18 @@ type Machine struct {
 	Go    string `json:"go"`
 }
 
-// Figure is one thing that was measured, once in each round.
+// Figure is a measurement, with a value for each round.
 type Figure struct {
 	Name   string    `json:"name"`
 	Unit   string    `json:"unit"`
 	Rounds []float64 `json:"rounds"`
 	Median float64   `json:"median"`
-	// Raw is what bounds it, measured in the same rounds, and Ratio the median of their quotients, without the rounds in
-	// which Raw is 0.
+	// Raw is its bound, measured in the same rounds. Ratio is the median of the quotients, without the rounds in which
+	// Raw is 0.
 	Raw       []float64 `json:"raw,omitempty"`
 	RawMedian float64   `json:"rawMedian,omitempty"`
 	Ratio     float64   `json:"ratio,omitempty"`
-	// Goal is what the figure should be, as in "ratio >= 0.5" or "<= 10"; Met tells whether it is.
+	// Goal is the goal of the figure, such as "ratio >= 0.5" or "<= 10"; Met reports whether the figure meets it.
 	Goal string `json:"goal,omitempty"`
 	Met  *bool  `json:"met,omitempty"`
 }
@@ -87,14 +87,14 @@ func ratioAtMost(most float64) *goal {
 func atLeast(least float64) *goal { return &goal{least: least, most: math.Inf(1)} }
 func atMost(most float64) *goal   { return &goal{least: math.Inf(-1), most: most} }
 
-// figure adds one to the report. Raw may be nil; it has as many rounds as there are otherwise.
+// figure adds a figure to the report. Raw may be nil; otherwise it has as many values as rounds.
 func (b *Bench) figure(name, unit string, rounds, raw []float64, g *goal) {
 	f := Figure{Name: name, Unit: unit, Rounds: rounds, Median: median(rounds)}
 	if raw != nil {
 		f.Raw, f.RawMedian = raw, median(raw)
 		var ratios []float64
 		for i := range rounds {
-			if raw[i] != 0 { // JSON has no quotient of 0
+			if raw[i] != 0 { // JSON can't represent a quotient by 0
 				ratios = append(ratios, rounds[i]/raw[i])
 			}
 		}
@@ -133,7 +133,7 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	return e.Encode(r)
 }
 
-// WriteTable writes the report for people.
+// WriteTable writes the report as a table for people.
 func (r *Report) WriteTable(w io.Writer) error {
 	fmt.Fprintf(w, "%s on %s, callback %s, %d cores, %s/%s, %s, %s, took %.0fs\n\n", r.Mode, r.Store, r.Callback,
 		r.Machine.Cores, r.Machine.OS, r.Machine.Arch, r.Machine.Go, r.At.Format(time.RFC3339), r.Seconds)
@@ -169,7 +169,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 	return nil
 }
 
-// write draws the bars, but for empty ones at the ends.
+// write draws the bars, without empty ones at the ends.
 func (h *Histogram) write(w io.Writer) {
 	most, sum := h.Beyond, h.Beyond
 	for _, b := range h.Buckets {
@@ -195,7 +195,7 @@ func (h *Histogram) write(w io.Writer) {
 	bar("more", h.Beyond)
 }
 
-// number shows three or more digits of a figure.
+// number formats a figure with at least three digits.
 func number(v float64) string {
 	switch a := math.Abs(v); {
 	case a >= 100 || v == math.Trunc(v):
@@ -218,7 +218,7 @@ func median(values []float64) float64 {
 	return sorted[len(sorted)/2]
 }
 
-// quantile is the smallest value that at least the given share of the values do not exceed. The values are sorted.
+// quantile returns the smallest of the sorted values that at least the given share of them do not exceed.
 func quantile(sorted []int64, share float64) int64 {
 	if len(sorted) == 0 {
 		return 0

@@ -13,18 +13,18 @@ import (
 	"github.com/carillon-scheduler/carillon/secrets"
 )
 
-// security is the key that the API asks for and the secret that signs deliveries, where they are measured.
+// security holds the API's key and the secret that signs deliveries; it is empty unless the bench measures with them.
 type security struct {
 	keys    *access.Keys
 	keyID   string
 	secrets *secrets.Secrets
-	// token is the key to send with each request; empty if none is asked for.
+	// token is the key to send with each request; empty if the API requires none.
 	token string
 	// settings are the replicas' options.
 	settings map[string]string
 }
 
-// secure makes a key and a signing secret, and the file of the key that encrypts secrets in a directory.
+// secure creates a key, a signing secret, and, in dir, the file with the key that encrypts secrets.
 func (b *Bench) secure(ctx context.Context, dir string) error {
 	text, _ := secrets.NewKey()
 	file := filepath.Join(dir, "encryption.key")
@@ -49,7 +49,7 @@ func (b *Bench) secure(ctx context.Context, dir string) error {
 	return err
 }
 
-// unsecure deletes the key and the secret, if they were made.
+// unsecure deletes the key and the secret, if they exist.
 func (b *Bench) unsecure(ctx context.Context) (err error) {
 	if b.security.secrets != nil {
 		err = b.security.secrets.DeleteSigning(ctx, job.DefaultTenant, job.DefaultSigning)

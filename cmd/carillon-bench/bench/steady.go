@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// Steady measures how late occurrences are fired that come at a steady rate, each a job of its own, all submitted
-// before.
+// Steady measures the deviations of occurrences that fall due at a steady rate. Each is a job of its own; all are
+// submitted beforehand.
 type Steady struct {
-	// Rate is how many fall due in a second, Duration for how long.
+	// Rate is the number of occurrences that fall due in a second; Duration is the time for which they do.
 	Rate     float64
 	Duration time.Duration
 }
 
-// Run is that of a [Mode].
+// Run implements [Mode].
 func (s Steady) Run(ctx context.Context, b *Bench) error {
 	r := timed{every: time.Duration(float64(time.Second) / s.Rate), count: countOf(s.Rate, s.Duration)}
 	var l lateness
@@ -29,19 +29,19 @@ func (s Steady) Run(ctx context.Context, b *Bench) error {
 	return nil
 }
 
-// timed is a number of occurrences, at intervals.
+// timed is a number of occurrences and the interval between them.
 type timed struct {
 	every time.Duration
 	count int
 }
 
-// lateness gathers how late occurrences were, by rounds.
+// lateness gathers the deviations of all rounds.
 type lateness struct {
 	fired, arrived, raw                []spread
 	early, lost, doubled, spans, costs []float64
 }
 
-// spread is what of a round's deviations is shown: milliseconds.
+// spread is a summary of a round's deviations, in milliseconds.
 type spread struct{ p50, p95, p99, p999, most float64 }
 
 func spreadOf(micros []int64) spread {
@@ -53,7 +53,7 @@ func spreadOf(micros []int64) spread {
 // bounds are the goals of deviations, in milliseconds.
 type bounds struct{ p50, p95, p99 float64 }
 
-// round submits the work, waits until all of it has fired, and then has a timer alone fire at the same intervals.
+// round submits the work, waits until all of it has fired, and then fires timers alone at the same intervals.
 func (l *lateness) round(ctx context.Context, b *Bench, round int, t timed) error {
 	w, where, err := b.timedWork(ctx, round, t)
 	if err != nil {
@@ -73,9 +73,9 @@ func (l *lateness) round(ctx context.Context, b *Bench, round int, t timed) erro
 	return errors.Join(b.clean(ctx), where.close(ctx))
 }
 
-// fillAhead submits timed work, and others with it, and sets when it begins: all must be there before the first is due.
-// But not for long, for what has not been touched for a while the machine may have to read from its disk, which is
-// another thing to measure.
+// fillAhead submits timed work, together with other work, and sets its start. All of it must be in the store before the
+// first instant, but only shortly before: the system may drop pages that nobody reads for a while from its cache, and
+// the bench would then measure the disk.
 func (b *Bench) fillAhead(ctx context.Context, w *Work, others ...*Work) error {
 	all := append([]*Work{w}, others...)
 	count := 0
@@ -101,7 +101,7 @@ func (b *Bench) fillAhead(ctx context.Context, w *Work, others ...*Work) error {
 	}
 }
 
-// fire has a replica fire the work, and notes how late.
+// fire starts a replica, waits until it has fired the work, and collects the deviations.
 func (l *lateness) fire(ctx context.Context, b *Bench, w *Work, receiver *part) error {
 	replica, _, err := b.startReplica(ctx, ReplicaOptions{})
 	if err != nil {
@@ -119,7 +119,7 @@ func (l *lateness) fire(ctx context.Context, b *Bench, w *Work, receiver *part) 
 	return l.collect(ctx, b, w, replica, receiver)
 }
 
-// collect reads what a replica and the receiver have noted, and stops the replica.
+// collect reads the observations of a replica and of the receiver, and stops the replica.
 func (l *lateness) collect(ctx context.Context, b *Bench, w *Work, replica, receiver *part) error {
 	var samples Samples
 	if err := replica.call(ctx, "samples", nil, &samples); err != nil {
@@ -202,10 +202,10 @@ func (l *lateness) report(b *Bench, goals *bounds) {
 	}
 }
 
-// longestBare bounds how long timers alone are measured.
+// longestBare limits the time for which timers alone are measured.
 const longestBare = 10 * time.Second
 
-// bareTimers fires at the same intervals as the work, for at most longestBare, by timers alone, and answers how late.
+// bareTimers fires timers alone at the work's intervals, for at most longestBare, and returns their deviations.
 func bareTimers(ctx context.Context, w *Work) ([]int64, error) {
 	count := w.Count
 	if w.Every > 0 {
@@ -227,9 +227,9 @@ func bareTimers(ctx context.Context, w *Work) ([]int64, error) {
 	return deviations, nil
 }
 
-// destination is where timed work is delivered to.
+// destination receives the deliveries of timed work.
 type destination struct {
-	limit    limit // of broker or topic; nil for others
+	limit    limit // of RabbitMQ or Kafka; nil for others
 	receiver *part // of webhooks; nil for others
 }
 
@@ -244,7 +244,7 @@ func (d *destination) close(ctx context.Context) error {
 	return err
 }
 
-// timedWork is the work of a round of timed occurrences, and where it goes.
+// timedWork returns the work of a round and its destination.
 func (b *Bench) timedWork(ctx context.Context, round int, t timed) (*Work, *destination, error) {
 	w := b.work(round, t.count)
 	w.Every = t.every
@@ -262,7 +262,7 @@ func (b *Bench) timedWork(ctx context.Context, round int, t timed) (*Work, *dest
 	return w, d, err
 }
 
-// histogram notes how deviations of the last round are spread.
+// histogram adds the histogram of the last round's deviations to the report.
 func (b *Bench) histogram(micros []int64) {
 	limits := []int64{0, 500, 1000, 2000, 3000, 5000, 10_000, 20_000, 50_000, 100_000, 250_000, 500_000, 1_000_000,
 		5_000_000}
@@ -278,12 +278,12 @@ func (b *Bench) histogram(micros []int64) {
 	b.report.Histogram = &h
 }
 
-// Burst measures how long it takes until many occurrences have fired that fall due within one second.
+// Burst measures how long many occurrences take that fall due within one second.
 type Burst struct {
 	Count int
 }
 
-// Run is that of a [Mode].
+// Run implements [Mode].
 func (s Burst) Run(ctx context.Context, b *Bench) error {
 	var l lateness
 	var rates []float64
@@ -311,17 +311,17 @@ func (s Burst) Run(ctx context.Context, b *Bench) error {
 	return nil
 }
 
-// Mixed measures submitting and firing at the same time and rate.
+// Mixed measures submission and firing at the same time, at the same rate.
 type Mixed struct {
 	Rate        float64
 	Duration    time.Duration
 	Connections int
 }
 
-// mixedAhead is how long after its submission a job fires, so that none is late before it is there.
+// mixedAhead is the time from a job's submission to its instant: long enough for the job to be stored.
 const mixedAhead = 5 * time.Second
 
-// Run is that of a [Mode].
+// Run implements [Mode].
 func (s Mixed) Run(ctx context.Context, b *Bench) error {
 	var l lateness
 	var rates, asked []float64

@@ -16,19 +16,19 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// Submit measures how many jobs are taken in a second, by the HTTP API, each on disk before its answer: one by one, and
-// in batches.
+// Submit measures how many jobs the HTTP API accepts in a second, each on disk before its answer: one by one, and in
+// batches.
 type Submit struct {
-	// Count is how many jobs are submitted in each round, in batches, and one by one a fourth of that.
+	// Count is the number of jobs that each round submits in batches; it submits a fourth of them one by one.
 	Count int
-	// Connections is how many requests are under way at once when jobs are submitted one by one.
+	// Connections is the number of concurrent requests when jobs are submitted one by one.
 	Connections int
 }
 
-// farAhead is when what only waits falls due.
+// farAhead is the time until jobs fall due that are only to wait.
 const farAhead = 30 * 24 * time.Hour
 
-// Run is that of a [Mode].
+// Run implements [Mode].
 func (s Submit) Run(ctx context.Context, b *Bench) error {
 	submitter, err := b.startPart(ctx, clientRole, b.security.token, nil)
 	if err != nil {
@@ -107,7 +107,7 @@ func (s Submit) Run(ctx context.Context, b *Bench) error {
 
 func perSecond(s Submitted) float64 { return float64(s.Accepted) / s.Took.Seconds() }
 
-// bareBatches answers how many rows the bare client upserts in a second.
+// bareBatches returns the number of jobs that the bare client upserts in a second.
 func (s Submit) bareBatches(ctx context.Context, b *Bench, w *Work) (float64, error) {
 	raw, err := openRaw(ctx, b.Store)
 	if err != nil {
@@ -135,8 +135,8 @@ func (s Submit) startGather(ctx context.Context, b *Bench) (p *part, url string,
 
 const gatherRole = "gatherer"
 
-// gatherer is the part that is a bare endpoint: it gathers what is posted while the last write was under way, writes it
-// by one, and answers.
+// gatherer is the part that is a bare endpoint. It gathers the bodies that are posted during a write, stores them by
+// the next write, and answers.
 type gatherer struct {
 	raw    rawStore
 	server *http.Server
@@ -144,7 +144,7 @@ type gatherer struct {
 	ended  chan struct{}
 }
 
-// gathered is a body that was posted, and where to say that it is on disk.
+// gathered is a posted body; done receives the result of its write.
 type gathered struct {
 	body []byte
 	done chan error
@@ -169,7 +169,7 @@ func (g *gatherer) do(ctx context.Context, do string, with json.RawMessage) (any
 	g.posted, g.ended = make(chan gathered, 4096), make(chan struct{})
 	go g.write(context.WithoutCancel(ctx))
 	g.server = &http.Server{Handler: e, ReadHeaderTimeout: time.Minute}
-	go func() { _ = g.server.Serve(listener) }() // ends when it is closed
+	go func() { _ = g.server.Serve(listener) }() // ends when the server is closed
 	return "http://" + listener.Addr().String(), nil
 }
 
@@ -187,7 +187,7 @@ func (g *gatherer) post(c *gin.Context) {
 	c.Data(http.StatusCreated, "application/json", body)
 }
 
-// write writes what was posted until there is no more.
+// write writes the posted bodies until posted is closed.
 func (g *gatherer) write(ctx context.Context) {
 	defer close(g.ended)
 	var number atomic.Uint64
@@ -199,7 +199,7 @@ func (g *gatherer) write(ctx context.Context) {
 		}
 		rows := make([]rawRow, len(batch))
 		for i := range batch {
-			// Multiplying by an odd number puts the keys in no order, and makes none twice.
+			// Multiplication by an odd number shuffles the keys, and keeps them distinct.
 			rows[i] = newRawRow(strconv.FormatUint(number.Add(1)*0x9E3779B97F4A7C15, 16), now, batch[i].body)
 		}
 		err := g.raw.Upsert(ctx, rows)

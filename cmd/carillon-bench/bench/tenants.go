@@ -12,18 +12,18 @@ import (
 	"github.com/carillon-scheduler/carillon/store/tenants"
 )
 
-// Tenants measures what a replica costs, and how late it fires, while ever so many tenants have something pending,
-// beside the same with few.
+// Tenants measures the cost of a replica and its deviations while many tenants have pending occurrences, and compares
+// them with few tenants.
 type Tenants struct {
-	// Count is how many tenants there are, and Few how many to compare with, which is less.
+	// Count is the number of tenants, and Few the smaller number for the comparison.
 	Count, Few int
-	// Rate is how many occurrences fall due in a second, each of another tenant, and Duration for how long they do, and
-	// for how long nothing does.
+	// Rate is the number of occurrences that fall due in a second, each of another tenant. Duration is the time for
+	// which they do, and before that the time for which nothing is due.
 	Rate     float64
 	Duration time.Duration
 }
 
-// Run is a [Mode].
+// Run implements [Mode].
 func (s Tenants) Run(ctx context.Context, b *Bench) error {
 	few, many := &tenancy{Tenants: s, tenants: s.Few}, &tenancy{Tenants: s, tenants: s.Count}
 	for round := range b.Rounds {
@@ -60,14 +60,14 @@ func (s Tenants) Run(ctx context.Context, b *Bench) error {
 	return nil
 }
 
-// tenancy is what is measured with so many tenants.
+// tenancy holds the measurements with one number of tenants.
 type tenancy struct {
 	Tenants
 	tenants                             int
 	first, cpu, calls, p50, p99, memory []float64
 }
 
-// round has a replica start, do nothing for a while, and fire.
+// round starts a replica, watches it while nothing is due, and then makes it fire.
 func (t *tenancy) round(ctx context.Context, b *Bench, made *madeJobs, round int) error {
 	b.progress("round %d: %d tenants get a job each", round+1, t.tenants)
 	far := time.Now().Add(farAhead)
@@ -137,15 +137,15 @@ func (t *tenancy) round(ctx context.Context, b *Bench, made *madeJobs, round int
 	return replica.stop()
 }
 
-// madeJobs are jobs of many tenants, which a bench puts into the store by itself: by the API it would be a request for
-// each tenant.
+// madeJobs are jobs of many tenants. The bench writes them to the store directly, since the API would need a request
+// for each tenant.
 type madeJobs struct {
 	store   store.Store
-	waiting int // tenants that have one
+	waiting int // number of tenants with a waiting job
 	names   []job.Name
 }
 
-// put makes jobs, each of the tenant and due at the time that of answers.
+// put creates jobs; of returns the tenant and the due time of each.
 func (m *madeJobs) put(ctx context.Context, b *Bench, prefix string, count int,
 	of func(i int) (tenant int, due time.Time)) error {
 	const each = 500
@@ -185,7 +185,7 @@ func (m *madeJobs) put(ctx context.Context, b *Bench, prefix string, count int,
 	return nil
 }
 
-// cancel deletes them.
+// cancel cancels all of them.
 func (m *madeJobs) cancel(ctx context.Context) error {
 	for names := range slices.Chunk(m.names, 500) {
 		if _, err := m.store.Cancel(ctx, names, store.Asked{Now: time.Now()}); err != nil {

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// Idle measures what a replica costs while nothing is due.
+// Idle measures the cost of a replica while nothing is due.
 type Idle struct {
-	// Pending is how many occurrences wait meanwhile, far from due.
+	// Pending is the number of occurrences that wait meanwhile, far from due.
 	Pending  int
 	Duration time.Duration
 }
 
-// settling is how long a replica is left alone before it is watched.
+// settling is the time that a replica gets to settle down before it is watched.
 const settling = 3 * time.Second
 
-// Run is that of a [Mode].
+// Run implements [Mode].
 func (s Idle) Run(ctx context.Context, b *Bench) error {
 	w := b.work(0, s.Pending)
 	w.Callback = DiscardType
@@ -59,20 +59,21 @@ func (s Idle) Run(ctx context.Context, b *Bench) error {
 	return replica.stop()
 }
 
-// Pending measures what a claim and a put cost, and how much memory a replica has, while ever more occurrences wait.
+// Pending measures the cost of a claim and of a put, and a replica's memory, while the number of waiting occurrences
+// grows.
 type Pending struct {
-	// Sizes are how many wait, each more than the one before.
+	// Sizes are the numbers of waiting occurrences, in ascending order.
 	Sizes []int
-	// Instants is how many each job has.
+	// Instants is the number of instants of each job.
 	Instants int
-	// Crontab is that of the jobs that wait; empty for jobs with instants.
+	// Crontab is the crontab of the waiting jobs; empty for jobs with instants.
 	Crontab string
-	// Rate and Duration are of what is fired beside them.
+	// Rate and Duration describe the occurrences that are fired beside them.
 	Rate     float64
 	Duration time.Duration
 }
 
-// Run is that of a [Mode].
+// Run implements [Mode].
 func (s Pending) Run(ctx context.Context, b *Bench) error {
 	waiting := b.work(0, 0)
 	waiting.Prefix += "waiting-"
@@ -115,13 +116,13 @@ func (s Pending) Run(ctx context.Context, b *Bench) error {
 	return nil
 }
 
-// How many jobs are put one by one in a round, and how many of them at once.
+// puts is the number of jobs that a round puts one by one, and putsAtOnce the number of concurrent requests.
 const (
 	puts       = 2000
 	putsAtOnce = 4
 )
 
-// round fires a little beside what waits, and then puts some jobs that wait, too.
+// round fires a few occurrences beside the waiting ones, and then puts some more jobs that wait.
 func (s Pending) round(ctx context.Context, b *Bench, round, size int, measured map[string][]float64) error {
 	w := b.work(round, countOf(s.Rate, s.Duration))
 	w.Prefix += fmt.Sprintf("beside-%d-", size)
@@ -166,7 +167,7 @@ func (s Pending) round(ctx context.Context, b *Bench, round, size int, measured 
 	return errors.Join(replica.stop())
 }
 
-// put puts some jobs that wait, one by one, and answers how long each request took, in microseconds.
+// put puts some jobs that wait, one by one, and returns the latency of each request in microseconds.
 func (s Pending) put(ctx context.Context, b *Bench, round, size int, url string) ([]int64, error) {
 	w := b.work(round, puts)
 	w.Prefix += fmt.Sprintf("put-%d-", size)

@@ -10,41 +10,42 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Work describes jobs to submit, so that any process can make the i-th of them.
+// Work describes jobs to submit. Any process can generate the i-th of them.
 type Work struct {
-	// Prefix begins their keys.
+	// Prefix is the prefix of their keys.
 	Prefix string `json:"prefix"`
-	// Tenant owns them; empty for the default one. Priority is theirs, if they have one.
+	// Tenant owns the jobs; empty for the default tenant. Priority is their priority.
 	Tenant   string       `json:"tenant"`
 	Priority job.Priority `json:"priority"`
-	// From is the number of the first, Count how many there are.
+	// From is the number of the first job, and Count the number of jobs.
 	From  int `json:"from"`
 	Count int `json:"count"`
-	// Callback is their type and Target where it goes: a URL, a queue or a topic.
+	// Callback is the callbacks' type, and Target their destination: a URL, a queue or a topic.
 	Callback string `json:"callback"`
 	Target   string `json:"target"`
-	// Payload is how many bytes each delivers.
+	// Payload is the number of bytes of each delivery.
 	Payload int `json:"payload"`
-	// Start is the instant of the first, and Every lies between one and the next.
+	// Start is the first instant, and Every the interval between instants.
 	Start time.Time     `json:"start"`
 	Every time.Duration `json:"every"`
-	// Instants is how many each job has, one after the other; zero is one.
+	// Instants is the number of instants of each job; zero means one.
 	Instants int `json:"instants"`
-	// Crontab is the jobs' crontab, if they have one; they begin at the instants they would have fired at.
+	// Crontab replaces the instants, if it is not empty; each job starts at the instant that it would have had.
 	Crontab string `json:"crontab"`
 }
 
-// instant is that of the i-th occurrence.
+// instant returns the instant of the i-th occurrence.
 func (w *Work) instant(i int) time.Time { return w.Start.Add(time.Duration(i) * w.Every) }
 
-// key is that of the i-th job: in no order, as keys in life are in none that a store could profit from.
+// key returns the key of the i-th job. Keys are in no order, since a store could profit from an order that real keys
+// don't have.
 func (w *Work) key(i int) string {
 	h := fnv.New64a()
 	_, _ = h.Write(strconv.AppendInt(nil, int64(i), 10))
 	return fmt.Sprintf("%s%016x-%d", w.Prefix, h.Sum64(), i)
 }
 
-// prefixOf is the prefix of the work that a key is of.
+// prefixOf returns the prefix of the work that a key belongs to.
 func prefixOf(key string) string {
 	const hash = 16 // digits, before the number
 	return key[:max(0, strings.LastIndexByte(key, '-')-hash)]
@@ -98,10 +99,10 @@ func (w *Work) appendData(b []byte, i int) []byte {
 	return append(b, '}')
 }
 
-// targetField is the field of a callback's data that says where it goes.
+// targetField maps a callback type to the field of the data that holds the destination.
 var targetField = map[string]string{"http": "url", "rabbitmq": "queue", "kafka": "topic"}
 
-// appendPayload appends the payload of the i-th job, of as many bytes as are asked for.
+// appendPayload appends the payload of the i-th job, w.Payload bytes long.
 func (w *Work) appendPayload(b []byte, i int) []byte {
 	begin := len(b)
 	b = append(b, `{"n":`...)

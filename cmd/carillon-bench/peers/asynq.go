@@ -11,13 +11,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// asynqQueue is the queue that has its own keys here. asynq begins all of them with a word that can't be chosen.
+// asynqQueue is a queue of the bench's own. The prefix of asynq's keys is fixed.
 const (
 	asynqQueue = "carillon-bench"
 	asynqKeys  = "asynq:{" + asynqQueue + "}:"
 )
 
-// asynqConcurrency is how many tasks are worked on at once, as many as in Carillon's bench. The default is one for each
+// asynqConcurrency is the number of concurrent tasks, the same as in Carillon's bench. The default is one for each
 // core.
 const asynqConcurrency = 1024
 
@@ -41,7 +41,7 @@ func newAsynq(rawURL, settings string) (*asynqPeer, error) {
 	return a, nil
 }
 
-// config is what is set.
+// config returns the settings, and a description of them.
 func (a *asynqPeer) config() (c asynq.Config, how string) {
 	c = asynq.Config{Concurrency: asynqConcurrency, Queues: map[string]int{asynqQueue: 1}, LogLevel: asynq.WarnLevel}
 	how = fmt.Sprintf("Concurrency %d, %d connections", asynqConcurrency, redisConnections)
@@ -63,7 +63,7 @@ func (a *asynqPeer) prepare(ctx context.Context, force bool) error {
 	return takeKeys(ctx, a.client, asynqKeys+"*", force)
 }
 
-// insert enqueues each task by itself, on all connections at once: there is no call for several.
+// insert enqueues each task by itself, on all connections at once. asynq has no call for several tasks.
 func (a *asynqPeer) insert(ctx context.Context, w *work) error {
 	a.inserted = int64(w.count)
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -99,7 +99,7 @@ func (a *asynqPeer) start(_ context.Context, handle func(payload []byte)) error 
 	}))
 }
 
-// settled asks the server, at the end, for those that were handled but are not yet marked as done.
+// settled, at the end, asks the server for the number of handled tasks that are not yet marked as done.
 func (a *asynqPeer) settled(ctx context.Context) (int, error) {
 	handled := a.handled.Load()
 	if handled < a.inserted {

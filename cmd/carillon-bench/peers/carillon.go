@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// carillonPlace is the schema or the prefix of keys that Carillon has to itself here.
+// carillonPlace is the schema, or the prefix of the keys, of Carillon's store in this bench.
 const carillonPlace = "carillon_bench_peers"
 
 // carillonRound runs a round of Carillon's own bench on the same server.
@@ -48,7 +48,7 @@ func (c *comparison) carillonRound(ctx context.Context, mode, store string) (r R
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute) // also after an interruption
 		defer cancel()
-		err = errors.Join(err, place.take(ctx, true)) // its bench deletes its jobs, but not all else
+		err = errors.Join(err, place.take(ctx, true)) // the bench deletes its jobs, but not the rest
 	}()
 	cmd := exec.CommandContext(ctx, c.carillon, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that it cleans up
@@ -70,11 +70,11 @@ func (c *comparison) carillonRound(ctx context.Context, mode, store string) (r R
 	return r, nil
 }
 
-// place is where Carillon's store is.
+// place is the schema or the keys of Carillon's store.
 type place struct {
 	url    string
 	server func(ctx context.Context) (string, error)
-	// take sees to it that nothing is there: it answers errNotEmpty if there is, or deletes it by force.
+	// take makes sure that the place is empty: it returns errNotEmpty if it is not, or empties it if force is set.
 	take  func(ctx context.Context, force bool) error
 	close func() error
 }

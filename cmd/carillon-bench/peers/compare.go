@@ -12,18 +12,18 @@ import (
 	"time"
 )
 
-// errNotEmpty is answered where what a run would make exists already.
+// errNotEmpty reports that something exists already that a run would create.
 var errNotEmpty = errors.New("it is there already; say --force to delete it, if it is an earlier run's")
 
-// comparison is a run.
+// comparison is a run of all modes and subjects.
 type comparison struct {
 	options
 	started time.Time
 	out     io.Writer // of progress
 }
 
-// compare measures each mode, in rounds in which all subjects take their turns, so that what else the machine does
-// meets all of them. It answers the reports that are whole or begun, in the order of modes and subjects.
+// compare measures each mode in rounds. All subjects take turns within a round, so that other load on the machine
+// affects all of them. It returns the complete and the partial reports, in the order of modes and subjects.
 func compare(ctx context.Context, o options, progress io.Writer) ([]Report, error) {
 	c := &comparison{options: o, started: time.Now(), out: progress}
 	var reports []Report
@@ -53,7 +53,7 @@ func compare(ctx context.Context, o options, progress io.Writer) ([]Report, erro
 	return reports, nil
 }
 
-// settingsFor are those that a subject is measured with. Carillon has the same for all.
+// settingsFor returns the names of the settings to measure a subject with. Carillon has the same settings in all modes.
 func settingsFor(mode, subject string) []string {
 	switch {
 	case strings.HasPrefix(subject, "carillon"):
@@ -82,7 +82,7 @@ func (c *comparison) measure(ctx context.Context, mode, subject, settings string
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute) // also after an interruption
 		defer cancel()
 		err = errors.Join(err, p.stop(ctx))
-		if prepared { // else what is there is not ours
+		if prepared { // otherwise the server's data is not ours
 			err = errors.Join(err, p.remove(ctx))
 		}
 		r.Seconds = time.Since(begun).Seconds()
@@ -107,14 +107,14 @@ func (c *comparison) measure(ctx context.Context, mode, subject, settings string
 	return r, err
 }
 
-// drain measures how many jobs are done in a second that are all due when the worker starts.
+// drain measures how many jobs are done in a second. All are due when the worker starts.
 func (c *comparison) drain(ctx context.Context, p peer, r *Report) error {
 	w := &work{count: c.count, payload: c.payload, start: time.Now().Add(-time.Second).Truncate(time.Millisecond)}
 	if err := p.insert(ctx, w); err != nil {
 		return err
 	}
 	c.progress("inserted %d", w.count)
-	debug.FreeOSMemory() // of what inserting took
+	debug.FreeOSMemory() // the memory that inserting took
 	start := time.Now()
 	if err := p.start(ctx, func([]byte) {}); err != nil {
 		return err
@@ -130,11 +130,11 @@ func (c *comparison) drain(ctx context.Context, p peer, r *Report) error {
 	return nil
 }
 
-// steady measures how late jobs are that come at a steady rate.
+// steady measures the deviations of jobs that fall due at a steady rate.
 func (c *comparison) steady(ctx context.Context, p peer, r *Report) error {
 	w := &work{count: int(c.rate * c.duration.Seconds()), payload: c.payload,
 		every: time.Duration(float64(time.Second) / c.rate)}
-	// Inserting takes a while, and all must be there before the first is due.
+	// Inserting takes a while, and all jobs must be on the server before the first instant.
 	for attempt := 1; ; attempt++ {
 		ahead := time.Duration(attempt*attempt) * (c.lead + time.Duration(w.count)*400*time.Microsecond)
 		w.start = time.Now().Add(ahead).Truncate(time.Second)
@@ -177,12 +177,12 @@ func (c *comparison) steady(ctx context.Context, p peer, r *Report) error {
 	r.add("early", "", float64(early))
 	r.add("lost", "", float64(lost))
 	r.add("doubled", "", float64(doubled))
-	// Half of them may be early, which the figures above do not show.
+	// The figures above begin at the median, and do not show how early a job may be.
 	r.add("earliest", "ms", float64(quantile(deviations, 0))/1000)
 	return nil
 }
 
-// idleRound measures what a worker costs while all that there is waits.
+// idleRound measures the cost of a worker while all jobs wait.
 func (c *comparison) idleRound(ctx context.Context, p peer, r *Report) error {
 	w := &work{count: c.waiting, payload: c.payload, start: time.Now().Add(24 * time.Hour), every: time.Millisecond}
 	if err := p.insert(ctx, w); err != nil {
@@ -205,8 +205,8 @@ func (c *comparison) idleRound(ctx context.Context, p peer, r *Report) error {
 	return nil
 }
 
-// await waits until a number of jobs are settled, or until a time, unless that is zero, and answers how many are. It
-// fails if there is no progress for a minute.
+// await waits until count jobs are settled, or until a time, unless that is zero, and returns the number of settled
+// jobs. It fails if there is no progress for a minute.
 func (c *comparison) await(ctx context.Context, p peer, count int, until time.Time) (int, error) {
 	last, since, told := -1, time.Now(), time.Now()
 	for {
@@ -233,12 +233,12 @@ func (c *comparison) await(ctx context.Context, p peer, count int, until time.Ti
 	}
 }
 
-// progress tells what is under way.
+// progress reports a step.
 func (c *comparison) progress(format string, args ...any) {
 	fmt.Fprintf(c.out, "%6.1fs  %s\n", time.Since(c.started).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// processorTime is what this process has used so far of all cores.
+// processorTime returns this process's use of all cores so far.
 func processorTime() time.Duration {
 	var r syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// TestMain is also the worker that a test kills.
+// TestMain also runs the worker that a test kills.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "worker" {
 		if err := command(context.Background(), os.Args[1:], io.Discard, os.Stderr); err != nil {
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serverURL is the address of a server, from the environment.
+// serverURL returns the URL of a server from the environment.
 func serverURL(t *testing.T, name string) string {
 	t.Helper()
 	url := os.Getenv(name)
@@ -41,7 +41,7 @@ func serverURL(t *testing.T, name string) string {
 	return url
 }
 
-// small is a run that takes some seconds.
+// small returns the options of a run that takes some seconds.
 func small(t *testing.T, subject string) options {
 	t.Helper()
 	return options{
@@ -51,13 +51,13 @@ func small(t *testing.T, subject string) options {
 	}
 }
 
-// places are where each subject keeps things: a schema, or what keys match.
+// places are the schemas of the subjects, or the patterns of their keys.
 var places = map[string]string{
 	"carillon-postgres": carillonPlace, "river": riverSchema, "table": tableSchema,
 	"carillon-redis": carillonPlace + ":*", "asynq": asynqKeys + "*", "zset": zsetKeys + "*",
 }
 
-// checkPlace answers errNotEmpty if the subject has anything on the server.
+// checkPlace returns errNotEmpty if the subject has anything on the server.
 func checkPlace(t *testing.T, o options, subject string) error {
 	t.Helper()
 	ctx := context.Background()
@@ -118,7 +118,7 @@ func TestEachIsMeasured(t *testing.T) {
 	}
 }
 
-// checkReport checks that all figures are there, and those that every subject must meet.
+// checkReport checks that all figures are there, and the figures that are the same for every subject.
 func checkReport(t *testing.T, r *Report) {
 	t.Helper()
 	if r.Version == "" || strings.Contains(r.Version, "unknown") || r.Server == "" || r.How == "" || r.Store == "" || r.Callback == "" {
@@ -145,7 +145,7 @@ func checkReport(t *testing.T, r *Report) {
 		if figures["lost"] != 0 || figures["doubled"] != 0 {
 			t.Errorf("steady, %s: %v lost, %v doubled", r.Settings, figures["lost"], figures["doubled"])
 		}
-		if r.Subject != "asynq" && figures["early"] != 0 { // that one keeps whole seconds
+		if r.Subject != "asynq" && figures["early"] != 0 { // asynq stores whole seconds
 			t.Errorf("steady, %s: %v early", r.Settings, figures["early"])
 		}
 		spread := []float64{figures["deviation p50"], figures["deviation p95"], figures["deviation p99"], figures["deviation p99.9"], figures["deviation max"]}
@@ -192,8 +192,8 @@ func TestWhatIsThereIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestConduct: a worker that is killed loses nothing with a queue that takes back its jobs, and the jobs of a loop that
-// does not; cancellations are answered; and the nights of clock changes are told.
+// TestConduct: a killed worker loses no jobs of a queue that takes them back, and loses jobs of the loop that does not;
+// cancellations are answered; and the instants in the nights of clock changes are listed.
 func TestConduct(t *testing.T) {
 	service := filepath.Join(t.TempDir(), "carillon")
 	if out, err := exec.Command("../../../.ci/build", service).CombinedOutput(); err != nil {
@@ -230,7 +230,7 @@ func TestConduct(t *testing.T) {
 	}
 }
 
-// Redis is as it was before, too.
+// The command line also restores Redis' settings.
 func TestCommandLine(t *testing.T) {
 	o := small(t, "asynq")
 	var out bytes.Buffer

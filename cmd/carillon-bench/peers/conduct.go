@@ -20,7 +20,7 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// The nights in which the conduct of a crontab is compared, and the crontab.
+// The crontab whose instants are compared in the nights of clock changes.
 const (
 	nightly     = "30 2 * * *"
 	nightlyZone = "Europe/Paris"
@@ -35,35 +35,36 @@ var nights = []struct {
 	{"25 October 2026: 02:30 comes twice", time.Date(2026, 10, 24, 12, 0, 0, 0, time.UTC)},
 }
 
-// conduct is what a subject does in the cases that throughput says nothing of.
+// conduct is a subject's behaviour in cases that throughput does not show.
 type conduct struct {
 	subject string
-	// Of the jobs of a worker that was killed: how many never ran to their end within the limit, how many began more
-	// than once, and how long after the kill the last one was done.
+	// Of the jobs of a killed worker: how many never completed within the limit, how many began more than once, and the
+	// time from the kill to the last completion.
 	count, lost, twice int
 	done               time.Duration
-	// What the cancellation of a job answers that waits, and of one that runs, and whether it ran all the same.
+	// The answers to the cancellation of a waiting job and of a running one, and whether the waiting one ran all the
+	// same.
 	waiting, running string
 	ranWaiting       bool
 	// The instants of a crontab in the nights of clock changes.
 	nights []string
 }
 
-// subject is one that is told to do things, whose worker is a process of its own.
+// subject is a scheduler whose worker is a process of its own.
 type subject interface {
 	prepare(ctx context.Context, force bool) error
 	// insert hands over the work, while a worker runs.
 	insert(ctx context.Context, w *work) error
 	// worker returns a process that works, and posts each payload to a receiver.
 	worker(receiver string) *exec.Cmd
-	// cancel cancels the i-th job of the work, and says what was answered.
+	// cancel cancels the i-th job of the work, and returns the answer.
 	cancel(ctx context.Context, w *work, i int) (string, error)
-	// next returns the instants of a crontab from a time on, up to another.
+	// next returns the instants of the crontab from a time on, up to another.
 	next(ctx context.Context, from, to time.Time) ([]time.Time, error)
 	remove(ctx context.Context) error
 }
 
-// observeAll lets all subjects work side by side, since they mostly wait, and returns what each did.
+// observeAll observes all subjects side by side, since they mostly wait, and returns the conduct of each.
 func observeAll(ctx context.Context, o *options, progress io.Writer) ([]conduct, error) {
 	var subjects []string
 	for _, name := range o.subjects {
@@ -87,7 +88,7 @@ func observeAll(ctx context.Context, o *options, progress io.Writer) ([]conduct,
 	return all, errors.Join(failed...)
 }
 
-// newSubject makes a subject with its default settings.
+// newSubject returns a subject with its default settings.
 func newSubject(ctx context.Context, o *options, name string) (subject, error) {
 	if store, is := strings.CutPrefix(name, "carillon-"); is {
 		return newCarillon(ctx, o, store)
@@ -99,7 +100,7 @@ func newSubject(ctx context.Context, o *options, name string) (subject, error) {
 	return &peerSubject{peer: p, name: name, options: o}, nil
 }
 
-// observe lets a subject work, and notes what it does.
+// observe runs the cases with a subject, and returns its conduct.
 func observe(ctx context.Context, o *options, name string) (c conduct, err error) {
 	c = conduct{subject: name, count: o.killed}
 	s, err := newSubject(ctx, o, name)
@@ -130,7 +131,7 @@ func observe(ctx context.Context, o *options, name string) (c conduct, err error
 	return c, c.killed(ctx, s, o.patience)
 }
 
-// local writes instants as a clock on the wall shows them.
+// local formats instants in the local time of the crontab.
 func local(instants []time.Time) string {
 	zone, err := time.LoadLocation(nightlyZone)
 	if err != nil {
@@ -146,7 +147,7 @@ func local(instants []time.Time) string {
 	return strings.Join(texts, ", ")
 }
 
-// robfig returns the instants of a crontab by the package that River's and asynq's documents name.
+// robfig returns the instants of the crontab by the package that the documents of River and asynq name.
 func robfig(from, to time.Time) (instants []time.Time, err error) {
 	schedule, err := cron.ParseStandard("CRON_TZ=" + nightlyZone + " " + nightly)
 	if err != nil {
@@ -158,7 +159,7 @@ func robfig(from, to time.Time) (instants []time.Time, err error) {
 	return instants, nil
 }
 
-// receiver notes which jobs began and which ran to their end.
+// receiver counts how often each job began and completed.
 type receiver struct {
 	lock        sync.Mutex
 	begun, done map[int]int
@@ -179,7 +180,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.begun[job.N]++
 	r.lock.Unlock()
 	select {
-	case <-req.Context().Done(): // its worker is gone
+	case <-req.Context().Done(): // the worker was killed
 	case <-time.After(r.hold(job.N)):
 		r.lock.Lock()
 		r.done[job.N]++
@@ -207,7 +208,7 @@ func working(s subject, hold func(n int) time.Duration) (*receiver, *httptest.Se
 	return r, server, cmd, nil
 }
 
-// await waits until a condition holds, or a time has passed.
+// await waits until a condition holds, and returns an error after the limit.
 func await(ctx context.Context, limit time.Duration, holds func() bool) error {
 	for end := time.Now().Add(limit); !holds(); {
 		if time.Now().After(end) {
@@ -220,7 +221,7 @@ func await(ctx context.Context, limit time.Duration, holds func() bool) error {
 	return nil
 }
 
-// cancels cancels a job that runs, and one that waits.
+// cancels cancels a running job and a waiting one.
 func (c *conduct) cancels(ctx context.Context, s subject) error {
 	const apart = 15 * time.Second
 	r, server, cmd, err := working(s, func(int) time.Duration { return 4 * time.Second })
@@ -252,7 +253,7 @@ func (c *conduct) cancels(ctx context.Context, s subject) error {
 	return nil
 }
 
-// killed kills a worker in the middle of its work, and has another one take over.
+// killed kills a worker in the middle of its work, and starts another that takes over.
 func (c *conduct) killed(ctx context.Context, s subject, limit time.Duration) error {
 	r, server, cmd, err := working(s, func(int) time.Duration { return 100 * time.Millisecond })
 	if err != nil {
@@ -264,7 +265,7 @@ func (c *conduct) killed(ctx context.Context, s subject, limit time.Duration) er
 		kill(cmd)
 		return err
 	}
-	amid := func() bool { begun, done := r.count(); return done >= c.count/4 && begun > done } // and some are under way
+	amid := func() bool { begun, done := r.count(); return done >= c.count/4 && begun > done } // some jobs are running
 	err = await(ctx, 2*time.Minute, amid)
 	kill(cmd)
 	if err != nil {
@@ -277,7 +278,7 @@ func (c *conduct) killed(ctx context.Context, s subject, limit time.Duration) er
 		return err
 	}
 	defer kill(next)
-	_ = await(ctx, limit, func() bool { _, done := r.count(); return done == c.count }) // or they are lost
+	_ = await(ctx, limit, func() bool { _, done := r.count(); return done == c.count }) // otherwise jobs are lost
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	c.done, c.lost = r.last.Sub(at), c.count-len(r.done)
@@ -289,7 +290,7 @@ func (c *conduct) killed(ctx context.Context, s subject, limit time.Duration) er
 	return ctx.Err()
 }
 
-// kill ends a process as a crash does.
+// kill ends a process without notice, like a crash.
 func kill(cmd *exec.Cmd) {
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
@@ -302,7 +303,7 @@ type peerSubject struct {
 	options *options
 }
 
-// canceller is a peer that can cancel the i-th job of some work.
+// canceller is a peer that can cancel the i-th job of a work.
 type canceller interface {
 	cancel(ctx context.Context, w *work, i int) (string, error)
 }
@@ -311,7 +312,7 @@ func (p *peerSubject) cancel(ctx context.Context, w *work, i int) (string, error
 	return p.peer.(canceller).cancel(ctx, w, i)
 }
 
-// worker is this program again, with the command worker.
+// worker returns a process of this program with the command worker.
 func (p *peerSubject) worker(receiver string) *exec.Cmd {
 	self, err := os.Executable()
 	if err != nil {
@@ -320,7 +321,7 @@ func (p *peerSubject) worker(receiver string) *exec.Cmd {
 	return exec.Command(self, "worker", p.name, receiver, p.options.postgres, p.options.redis)
 }
 
-// next returns the instants of the package that the documents name; the loops have none.
+// next returns the instants by the package that River's and asynq's documents name. The loops have no crontabs.
 func (p *peerSubject) next(_ context.Context, from, to time.Time) ([]time.Time, error) {
 	if p.name != "river" && p.name != "asynq" {
 		return nil, nil
@@ -328,7 +329,7 @@ func (p *peerSubject) next(_ context.Context, from, to time.Time) ([]time.Time, 
 	return robfig(from, to)
 }
 
-// runWorker is the process of a worker: it posts each payload to a receiver, until it is killed.
+// runWorker runs a worker: it posts each payload to a receiver until it is killed.
 func runWorker(ctx context.Context, args []string) error {
 	if len(args) != 4 {
 		return errors.New("worker: it is started by conduct")
@@ -397,7 +398,7 @@ func writeSummary(out io.Writer, reports []Report, all []conduct, o *options) er
 	return w.Flush()
 }
 
-// summary has the figures of the table.
+// summary lists the figures in the table.
 var summary = []struct{ mode, figure, head string }{
 	{"drain", "drained", "drained, jobs/s"},
 	{"steady", "deviation p50", "late at a steady rate, p50, ms"},
@@ -406,7 +407,7 @@ var summary = []struct{ mode, figure, head string }{
 	{"idle", "processor", "idle, % of a core"},
 }
 
-// figureOf returns the median of a figure, with default settings where there are several.
+// figureOf returns the median of a figure, with default settings if there are several.
 func figureOf(reports []Report, mode, subject, name string) string {
 	for _, r := range reports {
 		of := r.Subject

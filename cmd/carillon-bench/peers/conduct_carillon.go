@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// carillonSubject is Carillon: its worker is a replica with all defaults, and its jobs are submitted over HTTP.
+// carillonSubject is Carillon. Its worker is a replica with all defaults; its jobs are submitted over HTTP.
 type carillonSubject struct {
 	place    *place
 	program  string
@@ -51,7 +51,7 @@ func (c *carillonSubject) worker(receiver string) *exec.Cmd {
 	return cmd
 }
 
-// insert submits a job for each payload, in one batch, once the replica answers.
+// insert waits until the replica answers, and submits a job for each payload, in one batch.
 func (c *carillonSubject) insert(ctx context.Context, w *work) error {
 	var lines bytes.Buffer
 	for i := range w.count {
@@ -77,7 +77,7 @@ func (c *carillonSubject) cancel(ctx context.Context, _ *work, i int) (string, e
 	return fmt.Sprintf("cancelled %d, in flight %d", answer.Cancelled, answer.InFlight), err
 }
 
-// next asks the program.
+// next runs the command "carillon next".
 func (c *carillonSubject) next(ctx context.Context, from, to time.Time) (instants []time.Time, err error) {
 	out, err := exec.CommandContext(ctx, c.program, "next", nightly, "--timezone="+nightlyZone,
 		"--start-at="+from.Format(time.RFC3339), "--count=5").Output()

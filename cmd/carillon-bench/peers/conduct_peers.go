@@ -11,9 +11,9 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 )
 
-// Each peer's way to cancel a job, by its own means.
+// Each peer cancels a job by its own means.
 
-// cancel looks up the job's id, which a program would have kept, and calls JobCancel.
+// cancel looks up the job's id, which a real program would have kept, and calls JobCancel.
 func (r *riverPeer) cancel(ctx context.Context, _ *work, i int) (string, error) {
 	c, _ := r.config()
 	client, err := river.NewClient(riverpgxv5.New(r.pool), &c)
@@ -57,7 +57,7 @@ func (a *asynqPeer) cancel(_ context.Context, w *work, i int) (string, error) {
 	return "", fmt.Errorf("job %d is not there", i)
 }
 
-// cancel deletes the row. A row that is worked on is locked until its batch is committed.
+// cancel deletes the row. The row of a running job is locked until its batch is committed.
 func (t *tablePeer) cancel(ctx context.Context, w *work, i int) (string, error) {
 	begun := time.Now()
 	tag, err := t.pool.Exec(ctx, `DELETE FROM `+tableSchema+`.jobs WHERE payload = $1`, w.data(i))

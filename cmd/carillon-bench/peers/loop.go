@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// The loops that one writes oneself: as many at once, each of which takes so many jobs by one query.
+// The loops that one writes oneself: their number, and the jobs that each takes by one query.
 const (
 	loops     = 4
 	loopBatch = 250
 )
 
-// polling is a number of loops, each of which takes a batch of due jobs, handles them, settles them, and sleeps when
-// there were fewer than it may take.
+// polling runs a number of loops. Each takes a batch of due jobs, handles and settles them, and sleeps if the batch was
+// not full.
 type polling struct {
 	settings string
 	done     atomic.Int64
-	failed   atomic.Pointer[error] // the first error of a loop, which ended by it
+	failed   atomic.Pointer[error] // the first error of a loop; it ended the loop
 	cancel   context.CancelFunc
 	all      sync.WaitGroup
 }
 
-// every is how long a loop sleeps.
+// every returns the pause of a loop.
 func (p *polling) every() time.Duration {
 	if p.settings == tuned {
 		return 10 * time.Millisecond
@@ -32,13 +32,13 @@ func (p *polling) every() time.Duration {
 	return time.Second
 }
 
-// how tells what is set.
+// how describes the settings.
 func (p *polling) how() string {
 	return fmt.Sprintf("%d loops, each of up to %d jobs at once, and a pause of %s when there were fewer.", loops,
 		loopBatch, p.every())
 }
 
-// run begins the loops. Turn takes, handles and settles a batch, and answers how many there were.
+// run starts the loops. Turn takes, handles and settles a batch, and returns its size.
 func (p *polling) run(ctx context.Context, turn func(ctx context.Context) (int, error)) {
 	ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	for range loops {

@@ -1,9 +1,9 @@
-// Command peers runs other schedulers on the servers and with the work of Carillon's bench, and Carillon's bench
-// between them, so that one table shows them beside each other. Each stands for its kind: River is a job queue on
-// PostgreSQL and asynq one on Redis; table and zset are the loops that one writes instead of using any.
+// Command peers runs other schedulers on the servers of Carillon's bench, with the same work, in turns with Carillon's
+// bench itself, so that one table compares them. Each stands for its kind: River is a job queue on PostgreSQL and asynq
+// one on Redis; table and zset are the loops that one writes instead of using any.
 //
-// It is a module of its own, so that Carillon needs none of what they need. What it makes on the servers has names of
-// its own, must not be there before, and is deleted at the end.
+// It is a module of its own, so that Carillon does not depend on their modules. The names of its schemas and keys are
+// its own. They must not exist before a run, and are deleted at its end.
 package main
 
 import (
@@ -34,7 +34,7 @@ func main() {
 	}
 }
 
-// command measures; or it is the worker that a measurement kills.
+// command runs the measurements, or the worker that a measurement kills.
 func command(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) > 0 && args[0] == "worker" {
 		return runWorker(ctx, args[1:])
@@ -42,15 +42,15 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	return run(ctx, args, stdout, stderr)
 }
 
-// options are what to measure, and on what.
+// options choose the measurements and the servers.
 type options struct {
 	postgres, redis string // URLs of the servers
 	fsync           string // Redis' appendfsync; empty to leave it alone
 	carillon        string // the program carillon-bench; empty to leave it out
 	service         string // the program carillon; empty to leave its conduct out
 	conduct         bool
-	killed          int           // how many jobs a worker has that is killed
-	patience        time.Duration // how long they may take after that
+	killed          int           // the number of jobs of the worker that is killed
+	patience        time.Duration // the limit for their completion after that
 	modes           []string
 	subjects        []string
 	count           int
@@ -62,18 +62,18 @@ type options struct {
 	payload         int
 	rounds          int
 	force           bool
-	// lead is how long before the first instant a steady round begins, and settle how long a worker runs before it is
-	// watched doing nothing.
+	// lead is the time before the first instant of a steady round. Settle is the time that a worker runs before it is
+	// watched while idle.
 	lead, settle time.Duration
 }
 
-// The modes and the subjects, in the order in which they are measured and shown.
+// The modes and the subjects, in the order of measurements and tables.
 var (
 	allModes    = []string{"drain", "steady", "idle"}
 	allSubjects = []string{"carillon-postgres", "river", "table", "carillon-redis", "asynq", "zset"}
 )
 
-// run measures and prints. It prints what was measured before an error, too.
+// run measures and prints the reports. After an error, it prints the figures measured so far.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o := options{lead: 5 * time.Second, settle: 3 * time.Second}
 	f := flag.NewFlagSet("peers", flag.ContinueOnError)
@@ -150,7 +150,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return err
 }
 
-// choose reads a list of some of those that there are, and answers them in the order of these.
+// choose parses a list of some of the given names, and returns them in the given order.
 func choose(option, list string, from []string) ([]string, error) {
 	asked := strings.Split(list, ",")
 	for _, name := range asked {

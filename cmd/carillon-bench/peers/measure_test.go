@@ -20,7 +20,7 @@ func TestObserver(t *testing.T) {
 		o.handle(w.data(i))
 	}
 	o.handle([]byte(`{"n": 3, "text": "as PostgreSQL writes it"}`))
-	o.handle([]byte(`{"n":4}`)) // none of them
+	o.handle([]byte(`{"n":4}`)) // not a job of the work
 	o.handle([]byte(`?`))
 	deviations, lost, doubled := o.seen()
 	if lost != 1 || doubled != 2 || len(deviations) != 3 {
@@ -28,7 +28,7 @@ func TestObserver(t *testing.T) {
 	}
 	slices.Sort(deviations)
 	for i, seconds := range []int64{-60, -20, 60} {
-		// It was called within some seconds of these, and no earlier.
+		// The call came within some seconds of these, and no earlier.
 		if least := seconds * 1e6; deviations[i] < least || deviations[i] > least+15e6 {
 			t.Errorf("a deviation is %d µs, where it should be %d s or somewhat more", deviations[i], seconds)
 		}
@@ -62,7 +62,7 @@ func TestReportsOfRoundsAreJoined(t *testing.T) {
 	}
 }
 
-// slow is a peer that gets one job done each second, from its start on.
+// slow is a peer that completes one job each second from its start.
 type slow struct {
 	peer
 	started time.Time
@@ -113,7 +113,7 @@ func TestDrain(t *testing.T) {
 func TestNoProgressIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := comparison{out: io.Discard}
-		p := &slow{started: time.Now().Add(time.Hour)} // and so has done less than nothing
+		p := &slow{started: time.Now().Add(time.Hour)} // so the number of completed jobs is negative
 		if _, err := o.await(t.Context(), p, 1, time.Time{}); err == nil {
 			t.Error("it does not end")
 		}

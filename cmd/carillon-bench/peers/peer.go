@@ -9,41 +9,40 @@ import (
 	"time"
 )
 
-// The settings that a peer is measured with.
+// The names of a peer's settings.
 const (
-	throughput = "throughput" // what its makers use or recommend to get through a backlog
+	throughput = "throughput" // the settings that its makers use or recommend for a backlog
 	byDefault  = "default"    // its own intervals
-	tuned      = "tuned"      // the shortest ones that it takes, or that make a difference
+	tuned      = "tuned"      // the shortest intervals that it accepts, or that make a difference
 )
 
-// peer is a scheduler on a server. It is used once: prepare, insert, start, stop, remove, the latter whatever happened
-// before.
+// peer is a scheduler on a server. It is used once, in this order: prepare, insert, start, stop, remove. Remove is
+// always called.
 type peer interface {
-	// about tells its version, its server's, and what the settings set.
+	// about returns its version, its server's, and a description of the settings.
 	about(ctx context.Context) (about, error)
-	// prepare makes its place on the server. It answers an error that wraps errNotEmpty if anything is there already,
-	// unless it is told to delete that.
+	// prepare creates its schema or keys on the server. If anything is there already, it deletes that if force is set,
+	// and otherwise returns an error that wraps errNotEmpty.
 	prepare(ctx context.Context, force bool) error
-	// insert hands over the work, by the fastest way that the peer has. It may be called again after all was deleted by
-	// remove and prepare.
+	// insert hands over the work by the peer's fastest way. It may be called again after remove and prepare have
+	// deleted everything.
 	insert(ctx context.Context, w *work) error
-	// start begins to work. Handle is called for each execution, with the job's payload, and does what is to be
-	// measured.
+	// start starts the worker. It calls handle for each execution, with the job's payload.
 	start(ctx context.Context, handle func(payload []byte)) error
-	// settled tells how many jobs are done for good: the server will not hand them out again.
+	// settled returns the number of jobs that the server will not hand out again.
 	settled(ctx context.Context) (int, error)
-	// queries is how many statements or commands the worker has sent to the server.
+	// queries returns the number of statements or commands that the worker has sent to the server.
 	queries() int64
 	// stop ends the worker in good order.
 	stop(ctx context.Context) error
-	// remove deletes all that was made on the server, and closes connections.
+	// remove deletes everything that was created on the server, and closes connections.
 	remove(ctx context.Context) error
 }
 
-// about is what there is to tell of a peer.
+// about describes a peer.
 type about struct{ version, store, server, how string }
 
-// newPeer makes a peer with settings of one of the names above.
+// newPeer returns a peer with one of the settings above.
 func newPeer(ctx context.Context, o *options, subject, settings string) (peer, error) {
 	switch subject {
 	case "river":
@@ -67,12 +66,12 @@ type work struct {
 	every   time.Duration
 }
 
-// instant is that of the i-th job, a whole millisecond as all of Carillon's are.
+// instant returns the instant of the i-th job: a whole millisecond, as all of Carillon's are.
 func (w *work) instant(i int) time.Time {
 	return w.start.Add(time.Duration(i) * w.every).Add(time.Millisecond - 1).Truncate(time.Millisecond)
 }
 
-// data is the payload of the i-th job, the same as Carillon's bench has.
+// data returns the payload of the i-th job, the same as in Carillon's bench.
 func (w *work) data(i int) []byte {
 	b := strconv.AppendInt([]byte(`{"n":`), int64(i), 10)
 	b = append(b, `,"text":"`...)
@@ -82,10 +81,10 @@ func (w *work) data(i int) []byte {
 	return append(b, `"}`...)
 }
 
-// observer notes when each job of some work was executed.
+// observer records the executions of a work's jobs.
 type observer struct {
 	work *work
-	// Of each job, in microseconds from its instant to its first execution, and how often it was executed.
+	// For each job: microseconds from its instant to its first execution, and the number of executions.
 	deviations []int64
 	times      []atomic.Int32
 }
@@ -94,22 +93,22 @@ func newObserver(w *work) *observer {
 	return &observer{w, make([]int64, w.count), make([]atomic.Int32, w.count)}
 }
 
-// handle notes an execution.
+// handle records an execution.
 func (o *observer) handle(payload []byte) {
 	now := time.Now()
 	var job struct {
 		N int `json:"n"`
 	}
 	if err := json.Unmarshal(payload, &job); err != nil || job.N < 0 || job.N >= o.work.count {
-		return // and so it is lost
+		return // the job counts as lost
 	}
 	if o.times[job.N].Add(1) == 1 {
 		o.deviations[job.N] = floorMicros(now.Sub(o.work.instant(job.N)))
 	}
 }
 
-// seen is the deviations of the jobs that were executed, how many were not, and how many times one was that had been
-// before. Nothing may be executing.
+// seen returns the deviations of the executed jobs, the number of jobs that were not executed, and the number of
+// repeated executions. No execution may be running.
 func (o *observer) seen() (deviations []int64, lost, doubled int) {
 	for i := range o.times {
 		switch n := int(o.times[i].Load()); n {

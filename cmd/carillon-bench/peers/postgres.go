@@ -42,7 +42,7 @@ type executor interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// takeSchema sees to it that there is no schema of that name: it answers errNotEmpty if there is, or drops it by force.
+// takeSchema makes sure that no schema has that name: it returns errNotEmpty if one has, or drops it if force is set.
 func takeSchema(ctx context.Context, db executor, schema string, force bool) error {
 	if force {
 		_, err := db.Exec(ctx, `DROP SCHEMA IF EXISTS `+pgx.Identifier{schema}.Sanitize()+` CASCADE`)
@@ -56,7 +56,7 @@ func takeSchema(ctx context.Context, db executor, schema string, force bool) err
 	return err
 }
 
-// newSchema makes a schema where there is none, as takeSchema sees to.
+// newSchema creates a schema after takeSchema has made sure that there is none.
 func newSchema(ctx context.Context, db executor, schema string, force bool) error {
 	if err := takeSchema(ctx, db, schema, force); err != nil {
 		return err
@@ -65,11 +65,11 @@ func newSchema(ctx context.Context, db executor, schema string, force bool) erro
 	return err
 }
 
-// versionOfPostgres tells a server's version, and whether a commit waits for the disk.
+// versionOfPostgres returns a server's version, and whether a commit waits for the disk.
 func versionOfPostgres(ctx context.Context, db executor) (string, error) {
 	var version, commit string
 	err := db.QueryRow(ctx, `SELECT current_setting('server_version'), current_setting('synchronous_commit')`).
 		Scan(&version, &commit)
-	version, _, _ = strings.Cut(version, " ") // from the package's
+	version, _, _ = strings.Cut(version, " ") // without the package's version
 	return fmt.Sprintf("PostgreSQL %s (synchronous_commit %s)", version, commit), err
 }

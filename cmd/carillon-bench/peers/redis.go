@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redisConnections is how many a peer may have to Redis. The client's default, ten for each core, is too few for as
-// many tasks at once as are set.
+// redisConnections is the limit of a peer's connections to Redis. The client's default, ten for each core, is too low
+// for the number of concurrent tasks.
 const redisConnections = 128
 
 // openRedis opens a client.
@@ -24,7 +24,7 @@ func openRedis(rawURL string) (*redis.Client, error) {
 	return redis.NewClient(o), nil
 }
 
-// setFsync sets when the server syncs, if it is to, and answers what sets it back.
+// setFsync sets the server's appendfsync if the options ask for it, and returns a function that restores it.
 func setFsync(ctx context.Context, o *options) (restore func(context.Context) error, err error) {
 	if o.fsync == "" {
 		return func(context.Context) error { return nil }, nil
@@ -46,7 +46,7 @@ func setFsync(ctx context.Context, o *options) (restore func(context.Context) er
 	}, nil
 }
 
-// versionOfRedis tells a server's version, and when it syncs what it writes, which decides what can be compared.
+// versionOfRedis returns a server's version and its appendfsync. Only servers with the same setting can be compared.
 func versionOfRedis(ctx context.Context, client *redis.Client) (string, error) {
 	info, err := client.InfoMap(ctx, "server").Result()
 	if err != nil {
@@ -63,7 +63,7 @@ func versionOfRedis(ctx context.Context, client *redis.Client) (string, error) {
 	return fmt.Sprintf("Redis %s (%s)", info["Server"]["redis_version"], sync), nil
 }
 
-// commandCounter counts the commands of a client, each of a pipeline's too.
+// commandCounter counts the commands of a client, including those of pipelines.
 type commandCounter struct{ sum atomic.Int64 }
 
 func (c *commandCounter) DialHook(next redis.DialHook) redis.DialHook {
@@ -84,7 +84,7 @@ func (c *commandCounter) ProcessPipelineHook(next redis.ProcessPipelineHook) red
 	}
 }
 
-// takeKeys sees to it that no key matches: it answers errNotEmpty if one does, or deletes all that do by force.
+// takeKeys makes sure that no key matches: it returns errNotEmpty if one does, or deletes the keys if force is set.
 func takeKeys(ctx context.Context, client *redis.Client, pattern string, force bool) error {
 	var cursor uint64
 	for {

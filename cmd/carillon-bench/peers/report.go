@@ -11,25 +11,25 @@ import (
 	"time"
 )
 
-// Report is what was measured of one subject in one mode. Its fields are those of a report of Carillon's bench, which
-// is read into it, and a few more.
+// Report holds the measurements of one subject in one mode. It has the fields of a report of Carillon's bench, which is
+// decoded into it, and a few more.
 type Report struct {
 	Mode     string    `json:"mode"`
 	Subject  string    `json:"subject"`
 	Version  string    `json:"version"`
 	Settings string    `json:"settings"` // their name
-	How      string    `json:"how"`      // what was set
+	How      string    `json:"how"`      // description of the settings
 	Store    string    `json:"store"`
-	Server   string    `json:"server"` // and its version
+	Server   string    `json:"server"` // with its version
 	Callback string    `json:"callback"`
 	At       time.Time `json:"at"`
-	Seconds  float64   `json:"seconds"` // that it took, all rounds together
+	Seconds  float64   `json:"seconds"` // duration of all rounds together
 	Machine  Machine   `json:"machine"`
 	Figures  []Figure  `json:"figures"`
 	Notes    []string  `json:"notes,omitempty"`
 }
 
-// Machine is what it was measured on.
+// Machine describes the machine of the bench.
 type Machine struct {
 	OS    string `json:"os"`
 	Arch  string `json:"arch"`
@@ -37,13 +37,13 @@ type Machine struct {
 	Go    string `json:"go"`
 }
 
-// Figure is one thing that was measured, once in each round.
+// Figure is a measurement, with a value for each round.
 type Figure struct {
 	Name   string    `json:"name"`
 	Unit   string    `json:"unit"`
 	Rounds []float64 `json:"rounds"`
 	Median float64   `json:"median"`
-	// Raw is what bounds it, which Carillon's bench measures beside it.
+	// Raw is its bound, which Carillon's bench measures in the same rounds.
 	Raw       []float64 `json:"raw,omitempty"`
 	RawMedian float64   `json:"rawMedian,omitempty"`
 }
@@ -58,7 +58,7 @@ func (r *Report) add(name, unit string, value float64) {
 	r.Figures = append(r.Figures, Figure{Name: name, Unit: unit, Rounds: []float64{value}, Median: value})
 }
 
-// join adds the rounds of another report of the same subject and mode, which must have the same figures.
+// join adds the rounds of another report of the same subject and mode. Both must have the same figures.
 func (r *Report) join(other Report) error {
 	r.Seconds += other.Seconds
 	r.Notes = append(r.Notes, other.Notes...)
@@ -80,10 +80,10 @@ func (r *Report) join(other Report) error {
 	return nil
 }
 
-// column is a figure that a table shows, with a short name for its head.
+// column is a figure in a table, with a short name for the head.
 type column struct{ figure, head string }
 
-// columnsOf are those of each mode.
+// columnsOf lists the columns of each mode.
 var columnsOf = map[string][]column{
 	"drain": {{"drained", "jobs/s"}},
 	"steady": {{"deviation p50", "p50 ms"}, {"deviation p95", "p95 ms"}, {"deviation p99", "p99 ms"},
@@ -92,8 +92,8 @@ var columnsOf = map[string][]column{
 	"idle": {{"processor", "% of a core"}, {"queries of the store", "queries/s"}},
 }
 
-// writeTables writes the reports for people, a table for each mode, as Markdown, with the medians of all rounds and the
-// least and most of the first figure.
+// writeTables writes the reports for people: a Markdown table for each mode, with the medians of all rounds, and the
+// least and greatest value of the first figure.
 func writeTables(w io.Writer, reports []Report) error {
 	m := reports[0].Machine
 	fmt.Fprintf(w, "%d cores, %s/%s, %s, %s\n", m.Cores, m.OS, m.Arch, m.Go, reports[0].At.Format(time.RFC3339))
@@ -121,7 +121,7 @@ func writeTables(w io.Writer, reports []Report) error {
 	fmt.Fprintln(w)
 	told := map[string]bool{}
 	for _, r := range reports {
-		if r.Subject != "carillon" { // its notes are of its own table
+		if r.Subject != "carillon" { // its notes belong to its own table
 			for _, n := range r.Notes {
 				fmt.Fprintf(w, "%s: %s\n", r.Subject, n)
 			}
@@ -150,7 +150,7 @@ func heads(columns []column, rounds int) []string {
 	return heads
 }
 
-// cells are the medians of the columns, and how the first one's rounds are spread if there are several.
+// cells returns the medians of the columns, and the spread of the first one's rounds if there are several.
 func (r *Report) cells(columns []column) []string {
 	cells, spread := []string{}, ""
 	for _, c := range columns {
@@ -171,7 +171,7 @@ func (r *Report) cells(columns []column) []string {
 	return cells
 }
 
-// number shows three or more digits of a figure.
+// number formats a figure with at least three digits.
 func number(v float64) string {
 	switch a := math.Abs(v); {
 	case a >= 100 || v == math.Trunc(v):
@@ -192,7 +192,7 @@ func median(values []float64) float64 {
 	return sorted[n/2]
 }
 
-// quantile is the smallest value that at least the given share of the values do not exceed. The values are sorted.
+// quantile returns the smallest of the sorted values that at least the given share of them do not exceed.
 func quantile(sorted []int64, share float64) int64 {
 	if len(sorted) == 0 {
 		return 0

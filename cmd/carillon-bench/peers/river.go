@@ -17,10 +17,10 @@ import (
 	"github.com/riverqueue/river/rivermigrate"
 )
 
-// riverSchema is that of River's tables here.
+// riverSchema is the schema of River's tables in this bench.
 const riverSchema = "carillon_bench_river"
 
-// riverWorkers is MaxWorkers, which has no default: as many as River's own bench has.
+// riverWorkers is MaxWorkers, which has no default; River's own bench has the same.
 const riverWorkers = 2000
 
 // riverPeer is River with its driver for pgx.
@@ -35,12 +35,12 @@ type riverPeer struct {
 func newRiver(ctx context.Context, rawURL, settings string) (*riverPeer, error) {
 	r := &riverPeer{settings: settings, counter: &queryCounter{}}
 	var err error
-	// More than it has at once: one listens, the others fetch, complete and keep house.
+	// More than it uses concurrently: one connection listens, and others fetch, complete and maintain.
 	r.pool, err = openPool(ctx, rawURL, 20, r.counter)
 	return r, err
 }
 
-// riverArgs is a job's payload, as it is.
+// riverArgs is a job's payload, unchanged.
 type riverArgs struct{ payload json.RawMessage }
 
 func (riverArgs) Kind() string                   { return "carillon-bench" }
@@ -50,7 +50,7 @@ func (a *riverArgs) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// config is what is set besides what every program sets.
+// config returns the settings beyond those that every program needs, and a description of them.
 func (r *riverPeer) config() (c river.Config, how string) {
 	how = fmt.Sprintf("MaxWorkers %d", riverWorkers)
 	switch r.settings {
@@ -104,7 +104,7 @@ func (r *riverPeer) insert(ctx context.Context, w *work) error {
 			return err
 		}
 	}
-	// What the server would do by itself within a minute, and has done where a table is in use.
+	// The server would analyze the table by itself within a minute, and a table in use has been analyzed.
 	_, err = r.pool.Exec(ctx, `ANALYZE `+riverSchema+`.river_job`)
 	return err
 }
@@ -130,7 +130,7 @@ func (r *riverPeer) start(ctx context.Context, handle func(payload []byte)) erro
 		return err
 	}
 	r.client = client
-	// An event comes once the job's completion is committed. The channel must not run full, or events are dropped.
+	// An event arrives once the job's completion is committed. Events are dropped if the channel is full.
 	events, _ := client.SubscribeConfig(&river.SubscribeConfig{ChanSize: 100_000,
 		Kinds: []river.EventKind{river.EventKindJobCompleted}})
 	go func() {
@@ -159,7 +159,7 @@ func (r *riverPeer) remove(ctx context.Context) error {
 	return takeSchema(ctx, r.pool, riverSchema, true)
 }
 
-// moduleVersion is that of a module that this program was built with.
+// moduleVersion returns the version of a module in this program.
 func moduleVersion(path string) string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {

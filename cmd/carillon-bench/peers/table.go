@@ -8,11 +8,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// tableSchema is that of the table.
+// tableSchema is the schema of the table.
 const tableSchema = "carillon_bench_table"
 
-// tablePeer is a table of jobs in PostgreSQL that loops poll by SKIP LOCKED. A batch is deleted, handled and committed
-// in one transaction, so that a crash gives it back.
+// tablePeer is a table of jobs in PostgreSQL, polled by loops with SKIP LOCKED. A batch is deleted, handled and
+// committed in one transaction, so that a crash gives it back.
 type tablePeer struct {
 	polling
 	pool    *pgxpool.Pool

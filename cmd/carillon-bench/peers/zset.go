@@ -14,16 +14,16 @@ const (
 	zsetLeased = zsetKeys + "leased"
 )
 
-// zsetPeer is a delay queue in Redis: a sorted set of payloads that loops poll. A batch is moved to a second set,
-// handled, and deleted there; what a crash leaves in it would have to be moved back, which nothing here does.
+// zsetPeer is a delay queue in Redis: a sorted set of payloads, polled by loops. A batch is moved to a second set,
+// handled, and deleted there. After a crash, its payloads stay in the second set; nothing here moves them back.
 type zsetPeer struct {
 	polling
 	client  *redis.Client
 	counter *commandCounter
 }
 
-// zsetTake moves due payloads and answers them. KEYS: the set of those that wait, the set of those that are leased.
-// ARGV: now, the end of the lease, how many at most.
+// zsetTake moves due payloads and returns them. KEYS: the set of waiting payloads, the set of leased payloads.
+// ARGV: now, the end of the lease, the maximum number.
 var zsetTake = redis.NewScript(`
 local due = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', ARGV[1], 'LIMIT', 0, ARGV[3])
 if #due > 0 then
