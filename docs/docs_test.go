@@ -1,4 +1,4 @@
-// Package docs_test keeps the documentation true: what it names must exist.
+// Package docs_test checks that everything exists that the documentation names.
 package docs_test
 
 import (
@@ -64,14 +64,14 @@ var (
 	identifier = regexp.MustCompile(`^([a-z]+)\.([A-Z]\w*)(?:\.([A-Z]\w*))?$`)
 )
 
-// TestArchitectureNamesWhatExists looks up all that stands in backquotes in ARCHITECTURE.md: files, tests, cases of the
+// TestArchitectureNamesWhatExists looks up everything in backquotes in ARCHITECTURE.md: files, tests, cases of the
 // suites and exported identifiers. A name that contains NAME is a placeholder.
 func TestArchitectureNamesWhatExists(t *testing.T) {
 	sources := make(map[string]string) // by path
 	for _, p := range files(t, ".go") {
 		sources[p] = read(t, p)
 	}
-	// contained tells whether the sources that are chosen have a text, and exists, whether they have a match.
+	// contained reports whether a chosen source contains a text; exists, whether it has a match.
 	contained := func(chosen func(path string) bool, part string) bool {
 		for p, text := range sources {
 			if chosen(p) && strings.Contains(text, part) {
@@ -126,8 +126,8 @@ func TestArchitectureNamesWhatExists(t *testing.T) {
 	}
 }
 
-// TestArchitectureIsWholeAndShort holds ARCHITECTURE.md to a length that is read in one sitting, with a line for each
-// package of the program.
+// TestArchitectureIsWholeAndShort checks that ARCHITECTURE.md has a line for each package of the program, and can be
+// read in one sitting.
 func TestArchitectureIsWholeAndShort(t *testing.T) {
 	text := architecture(t)
 	if n := strings.Count(text, "\n"); n > 300 {
@@ -163,7 +163,7 @@ var (
 	markup  = regexp.MustCompile(`[^\p{L}\p{N}\- _]`)
 )
 
-// anchors are those that a page can be linked at, by the rules of GitHub.
+// anchors returns the anchors of a page's headings, by the rules of GitHub.
 func anchors(text string) map[string]bool {
 	all := make(map[string]bool)
 	for _, m := range anchor.FindAllStringSubmatch(text, -1) {
@@ -223,8 +223,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestThreatsNameTestsThatExist looks up the tests in docs/security.md: each row of the threats names a folder, and tests
-// that are there.
+// TestThreatsNameTestsThatExist looks up the tests in docs/security.md: each row of the threats names a folder, and
+// tests that are there.
 func TestThreatsNameTestsThatExist(t *testing.T) {
 	sources := make(map[string]string) // tests by folder
 	for _, p := range files(t, "_test.go") {

@@ -14,11 +14,11 @@ import (
 //go:embed openapi.yaml
 var YAML []byte
 
-// JSON answers the same as JSON, which is made when it is first asked for. The bytes must not be changed.
+// JSON returns the specification as JSON. The first call converts it. Callers must not change the bytes.
 var JSON = sync.OnceValue(func() []byte {
 	b, err := yaml.YAMLToJSON(YAML)
 	if err != nil {
-		panic(err) // can't happen: a test reads the document
+		panic(err) // can't happen: a test converts the document
 	}
 	return b
 })

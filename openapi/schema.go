@@ -10,7 +10,7 @@ import (
 )
 
 // JobSchema returns the JSON Schema (2020-12) of a file of jobs: a job as it is submitted, or a list of jobs. It is
-// made from the specification, and served at /schemas/job.json. The bytes must not be changed.
+// generated from the specification, and served at /schemas/job.json. Callers must not change the bytes.
 var JobSchema = sync.OnceValue(func() []byte {
 	var spec struct {
 		Components struct{ Schemas map[string]any }
@@ -20,7 +20,7 @@ var JobSchema = sync.OnceValue(func() []byte {
 	}
 	defs := make(map[string]any)
 	collect("NewJob", spec.Components.Schemas, defs)
-	// A file of JSON names its schema by this member.
+	// A JSON file may name its schema in this member.
 	defs["NewJob"].(map[string]any)["properties"].(map[string]any)["$schema"] = map[string]any{"type": "string"}
 	one := map[string]any{"$ref": "#/$defs/NewJob"}
 	var b bytes.Buffer
@@ -53,7 +53,7 @@ var JobFields = sync.OnceValue(func() []string {
 	return slices.Sorted(maps.Keys(schema.Defs.NewJob.Properties))
 })
 
-// collect copies the schema of the name, and those that it refers to.
+// collect copies the schema of that name, and the schemas that it refers to.
 func collect(name string, from, to map[string]any) {
 	if _, ok := to[name]; ok {
 		return
@@ -70,7 +70,7 @@ func local(part any, from, to map[string]any) any {
 		for name, v := range part {
 			ref, isRef := v.(string)
 			switch {
-			case name == "discriminator": // of OpenAPI alone; each schema names its type too
+			case name == "discriminator": // only OpenAPI has it; each schema names its type too
 			case name == "$ref" && isRef:
 				other := strings.TrimPrefix(ref, "#/components/schemas/")
 				collect(other, from, to)

@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "write job.schema.json")
 
-// TestJobSchema: the schema in the repository is that of the specification, and it tells jobs from what is none.
+// TestJobSchema: the schema in the repository matches the specification, accepts jobs, and refuses everything else.
 func TestJobSchema(t *testing.T) {
 	const name = "job.schema.json"
 	if *update {

@@ -14,7 +14,7 @@ type program struct {
 	components        string // the list of its components
 }
 
-// build builds the service by the script that builds it always, and lists its components.
+// build builds the service with the repository's build script, and lists its components.
 func (r *release) build(system, processor string) (program, error) {
 	p := program{system: system, processor: processor}
 	folder := filepath.Join(r.work, system+"_"+processor)

@@ -58,7 +58,7 @@ func (r *release) write(name string, content []byte) error {
 	return os.WriteFile(filepath.Join(r.out, name), content, 0o644)
 }
 
-// documents are the files beside the program. It writes its manual page and its completions itself, on this machine.
+// documents returns the files beside the program. The program for this machine writes its manual page and completions.
 func (r *release) documents(programs []program) (all map[string]entry, err error) {
 	i := slices.IndexFunc(programs, func(p program) bool {
 		return p.system == runtime.GOOS && p.processor == runtime.GOARCH
@@ -94,7 +94,7 @@ func (r *release) documents(programs []program) (all map[string]entry, err error
 	return all, nil
 }
 
-// archive writes the program and the files that any system can use.
+// archive writes an archive of the program and its documents, for any system.
 func (r *release) archive(p program, documents map[string]entry) error {
 	content, err := os.ReadFile(p.path)
 	if err != nil {

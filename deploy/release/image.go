@@ -25,19 +25,19 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// user is nobody in particular: a number, so that Kubernetes can tell that it is not root.
+// user is the image's user. It is a number, so that Kubernetes can see that it is not root.
 const user = 65532
 
-// image writes one image for all Linux programs, as an archive that Docker, Podman and others load, and pushes it, if
-// there is a repository. The image holds the program, certificates and a user, and nothing else; time zones are in the
-// program. It returns the image's digest.
+// image writes one image for all Linux programs, as an archive that Docker, Podman and other tools load. If there is a
+// repository, it also pushes the image. The image holds the program, certificates and a user; the program contains the
+// time zones. It returns the image's digest.
 func (r *release) image(programs []program, repository string) (v1.Hash, error) {
 	base, err := r.layer(r.base())
 	if err != nil {
 		return v1.Hash{}, err
 	}
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
-	var first v1.Image // for tools that know no indexes
+	var first v1.Image // for tools that don't support indexes
 	for _, p := range programs {
 		if p.system != "linux" {
 			continue
@@ -71,7 +71,7 @@ func (r *release) image(programs []program, repository string) (v1.Hash, error) 
 	return index.Digest()
 }
 
-// imageOf makes the image for one kind of processors. It is set up as the one of docker/Dockerfile.
+// imageOf makes the image for one kind of processors, with the settings of docker/Dockerfile.
 func (r *release) imageOf(p program, base v1.Layer) (v1.Image, error) {
 	content, err := os.ReadFile(p.path)
 	if err != nil {
@@ -136,7 +136,7 @@ func (r *release) base() []node {
 	var certificates bytes.Buffer
 	for root := range bundle.Roots() {
 		if root.Constraint != nil {
-			continue // it may only vouch for some certificates, which this form can't say
+			continue // it may vouch only for some certificates, which PEM can't express
 		}
 		_ = pem.Encode(&certificates, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}) // into memory
 	}
@@ -147,7 +147,7 @@ func (r *release) base() []node {
 		return node{Header: tar.Header{Name: name, Mode: 0o644}, content: []byte(content)}
 	}
 	return []node{
-		folder("data/", 0o755, user), // of the default store: a volume that is mounted here can be written
+		folder("data/", 0o755, user), // for the default store: a volume mounted here is writable
 		folder("etc/", 0o755, 0),
 		file("etc/group", fmt.Sprintf("root:x:0:\nnonroot:x:%d:\n", user)),
 		file("etc/passwd", fmt.Sprintf("root:x:0:0:root:/:/none\nnonroot:x:%d:%d:nonroot:/:/none\n", user, user)),
@@ -158,7 +158,7 @@ func (r *release) base() []node {
 	}
 }
 
-// layer makes a layer of files, whose digest depends on nothing but them and the release's time.
+// layer makes a layer of files. Its digest depends only on the files and the release's time.
 func (r *release) layer(nodes []node) (v1.Layer, error) {
 	var file bytes.Buffer
 	t := tar.NewWriter(&file)
@@ -179,8 +179,8 @@ func (r *release) layer(nodes []node) (v1.Layer, error) {
 	}, tarball.WithMediaType(types.OCILayer))
 }
 
-// writeImage writes an archive in the form of OCI, with one file more, by which older versions of Docker find the first
-// of the images.
+// writeImage writes an archive in the OCI format, with an additional file that leads older versions of Docker to the
+// first of the images.
 func (r *release) writeImage(index v1.ImageIndex, first v1.Image) error {
 	folder := filepath.Join(r.work, "image")
 	l, err := layout.Write(folder, empty.Index)

@@ -1,6 +1,6 @@
-// The program release makes all that a release has, in one folder: archives, packages for Debian and RPM, an image for
-// two kinds of processors, the Helm chart, lists of components and checksums. It needs Go and the modules, no network
-// and no container engine. The same commit makes the same files.
+// The program release makes all files of a release in one folder: archives, packages for Debian and RPM, an image for
+// two kinds of processors, the Helm chart, lists of components and checksums. It needs Go and the modules, but no
+// network and no container engine. The same commit always makes the same files.
 package main
 
 import (
@@ -20,9 +20,9 @@ type release struct {
 	work string    // a temporary folder
 	out  string    // the folder of the results
 	v    string    // the version, without a v before it
-	tag  string    // the same, as the program tells it
+	tag  string    // the version, as the program prints it
 	rev  string    // the commit
-	at   time.Time // of the commit: all files in the results are of that time
+	at   time.Time // the time of the commit, and of all files in the results
 }
 
 func main() {
@@ -86,7 +86,7 @@ func run(args []string) (err error) {
 	return nil
 }
 
-// newRelease finds out what is released, and empties the folder of the results.
+// newRelease determines the version and commit, and empties the folder of the results.
 func newRelease(root, out, version string) (*release, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
@@ -131,8 +131,8 @@ func newRelease(root, out, version string) (*release, error) {
 
 var semantic = regexp.MustCompile(`^v\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`)
 
-// versionOf returns the version of a commit that git describes: the one that is asked for, which must be its tag; or
-// else the description, which is made a semantic version if the commit follows no tag.
+// versionOf returns the version of a commit that git describes. If a version is asked for, it must be the commit's tag.
+// Otherwise the description is the version; it is made a semantic version if the commit follows no tag.
 func versionOf(asked, described string) (string, error) {
 	switch {
 	case asked != "" && !semantic.MatchString(asked):

@@ -10,13 +10,13 @@ import (
 	"slices"
 
 	"github.com/goreleaser/nfpm/v2"
-	_ "github.com/goreleaser/nfpm/v2/deb" // the packages that we make
+	_ "github.com/goreleaser/nfpm/v2/deb" // the formats of the packages
 	"github.com/goreleaser/nfpm/v2/files"
 	_ "github.com/goreleaser/nfpm/v2/rpm"
 )
 
-// packages writes the packages for Debian and RPM: the program, its unit for systemd, manual page and completions. The
-// unit has a user of its own, so the package makes none.
+// packages writes the packages for Debian and RPM: the program, its systemd unit, manual page and completions. The unit
+// has a dynamic user, so the package creates none.
 func (r *release) packages(p program, documents map[string]entry) error {
 	staged := filepath.Join(r.work, p.system+"_"+p.processor)
 	compressed := func(name string) entry {

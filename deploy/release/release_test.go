@@ -34,10 +34,10 @@ import (
 	"golang.org/x/mod/zip"
 )
 
-// patience bounds every wait. Nothing is expected to take nearly as long.
+// patience limits every wait. Nothing should take nearly as long.
 const patience = 5 * time.Minute
 
-// TestRelease makes a release of the program, twice, and uses what came out as its users do.
+// TestRelease makes a release of the program twice, and uses its files as users do.
 func TestRelease(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
@@ -110,8 +110,8 @@ func TestRelease(t *testing.T) {
 	})
 }
 
-// TestOtherProcessor: the archive and the packages for the processor that this machine does not have are in a release,
-// and the program delivers there. Debian's emulator stands in for the processor.
+// TestOtherProcessor: a release has the archive and the packages for the processor that this machine does not have, and
+// the program delivers there. Debian's emulator replaces the processor.
 func TestOtherProcessor(t *testing.T) {
 	other := map[string][2]string{"amd64": {"arm64", "qemu-aarch64-static"}, "arm64": {"amd64", "qemu-x86_64-static"}}[runtime.GOARCH]
 	out := t.TempDir()
@@ -182,7 +182,7 @@ func untar(t *testing.T, path string) map[string][]byte {
 	}
 }
 
-// imageIn reads the image from its archive, as a tool that knows OCI does.
+// imageIn reads the image from its archive, as a tool that supports OCI does.
 func imageIn(t *testing.T, path string) v1.Image {
 	t.Helper()
 	folder := t.TempDir()
@@ -209,7 +209,7 @@ func imageIn(t *testing.T, path string) v1.Image {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Older versions of Docker find the same by a file of their own.
+	// Older versions of Docker find the same image through a file of their own.
 	var old []struct {
 		Config   string
 		RepoTags []string
@@ -302,12 +302,12 @@ func checkArchive(t *testing.T, path string) {
 	}
 }
 
-// checkPackage unpacks a package, has systemd verify its unit, and runs what the unit runs.
+// checkPackage unpacks a package, verifies its unit with systemd, and runs the unit's command.
 func checkPackage(t *testing.T, path string) {
 	root := t.TempDir()
 	output(t, "dpkg-deb", "-x", path, root)
 	unit := filepath.Join(root, "usr/lib/systemd/system/carillon.service")
-	// What it needs of a system is not in the package.
+	// The package does not contain systemd's own units.
 	if said := output(t, "systemd-analyze", "verify", "--man=no", "--root="+root, unit); strings.Contains(said, "carillon.service:") &&
 		!strings.Contains(said, "Unit sysinit.target not found") {
 		t.Errorf("systemd says %s", said)
@@ -352,7 +352,7 @@ func checkPackage(t *testing.T, path string) {
 // serve runs the service in a root folder, as a user of its own, until it serves, and stops it.
 func serve(t *testing.T, root, folder string, environment, command []string) {
 	t.Helper()
-	if command[0] == "/carillon" { // the image's port may be taken here
+	if command[0] == "/carillon" { // the image's port may be in use here
 		environment = append(environment, "CARILLON_LISTEN=127.0.0.1:0")
 	}
 	c := exec.Command(command[0], command[1:]...)
@@ -390,8 +390,8 @@ func serve(t *testing.T, root, folder string, environment, command []string) {
 	}
 }
 
-// inRoot makes a command run with a folder as its root, as a user without rights. Without root's rights, a user
-// namespace lends them.
+// inRoot runs a command with a folder as its root, as a user without rights. If this process is not root, it uses a
+// user namespace.
 func inRoot(c *exec.Cmd, root string) {
 	c.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: user, Gid: user}}
 	if os.Geteuid() != 0 {
@@ -402,7 +402,7 @@ func inRoot(c *exec.Cmd, root string) {
 	}
 }
 
-// owned gives a folder to a user, if this process may. Otherwise it is the user's already.
+// owned gives a folder to a user, if this process is root. Otherwise the user in the namespace already owns it.
 func owned(t *testing.T, path string, uid int) {
 	t.Helper()
 	if os.Geteuid() == 0 {
@@ -428,7 +428,7 @@ func output(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// TestVersion: a release has the tag of its commit, and a snapshot says of which commit it is.
+// TestVersion: a release has the tag of its commit, and a snapshot's version names its commit.
 func TestVersion(t *testing.T) {
 	for _, c := range []struct{ asked, described, want string }{
 		{"", "v1.2.3", "v1.2.3"},
@@ -447,8 +447,8 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// TestInstall: go install …/cmd/carillon@VERSION works: the module can be packed for a proxy, has in it all that the
-// program is built of, and replaces no other module.
+// TestInstall: go install …/cmd/carillon@VERSION works. The module can be packed for a proxy, contains everything that
+// the program is built from, and replaces no other module.
 func TestInstall(t *testing.T) {
 	const path = "github.com/carillon-scheduler/carillon"
 	var packed bytes.Buffer

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// checkSystemd installs a package on a machine with systemd, and uses it as docs/deploy.md says. The machine is a view
-// of this one in namespaces of its own, so this takes root's rights.
+// checkSystemd installs a package on a machine with systemd, and uses it according to docs/deploy.md. The machine is a
+// view of this one in namespaces of its own, which requires root's rights.
 func checkSystemd(t *testing.T, path string) {
 	if os.Geteuid() != 0 {
 		t.Fatal("systemd can only be started by root")
@@ -30,7 +30,7 @@ func checkSystemd(t *testing.T, path string) {
 		t.Errorf("after its installation, the service is %s", state)
 	}
 	run("", "systemctl enable --now carillon")
-	// Only the newest administrator's key is printed alone.
+	// The command prints the administrator's key alone on standard output.
 	key := run("", "carillon keys create --store=sqlite:/var/lib/carillon/carillon.db --role=admin 2>/dev/null")
 	cli := "CARILLON_KEY=" + key + " carillon "
 	const job = `{"schedules": ["2099-01-01T00:00:00Z"], "callback": {"type": "http", "data": {"url": "http://127.0.0.1:9/"}}}`
@@ -67,7 +67,7 @@ func checkSystemd(t *testing.T, path string) {
 	run("", "apt-get remove --yes carillon; ! systemctl is-active carillon; test -s /var/lib/carillon/carillon.db")
 }
 
-// until returns a shell's loop that repeats a command until it succeeds.
+// until returns a shell loop that repeats a command until it succeeds.
 func until(command string) string {
 	return fmt.Sprintf("timeout %d sh -c %s || exit 1\n", int(patience.Seconds()),
 		quoted("until "+command+"; do sleep 0.2; done >/dev/null 2>&1"))
@@ -75,7 +75,7 @@ func until(command string) string {
 
 func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
-// boot starts systemd. Run has a shell of that machine run commands with some input, and returns what they print.
+// boot starts systemd. Run executes commands in a shell of that machine, with some input, and returns their output.
 func boot(t *testing.T) (run func(input, commands string) string) {
 	root := "/sys/fs/cgroup/unified"
 	if _, err := os.Stat(root); err != nil {

@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 )
 
-// strict decodes manifests into the types of Kubernetes, and refuses fields that they do not have, and repeated ones.
+// strict decodes manifests into the types of Kubernetes, and refuses unknown and repeated fields.
 var strict = func() runtime.Decoder {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
@@ -90,7 +90,7 @@ func pods(t *testing.T, objects []runtime.Object) (pod core.PodTemplateSpec, rep
 	return pod, replicas, selector
 }
 
-// consistent checks that the objects fit each other: the schema of each says nothing of that.
+// consistent checks that the objects fit each other, which their schemas don't check.
 func consistent(t *testing.T, objects []runtime.Object) {
 	t.Helper()
 	pod, replicas, own := pods(t, objects)
@@ -228,7 +228,7 @@ func consistent(t *testing.T, objects []runtime.Object) {
 	}
 }
 
-// hardened checks the pod against the standard "restricted" of Kubernetes, and a little beyond.
+// hardened checks the pod against the "restricted" standard of Kubernetes, and a few more rules.
 func hardened(t *testing.T, objects []runtime.Object) {
 	t.Helper()
 	pod, _, _ := pods(t, objects)

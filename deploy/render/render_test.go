@@ -60,7 +60,7 @@ func values(t *testing.T, text string) map[string]any {
 	return v
 }
 
-// TestChart: the chart is valid for each store, and what it makes is in testdata, for everybody to see.
+// TestChart: the chart is valid for each store, and testdata shows its manifests.
 func TestChart(t *testing.T) {
 	for _, store := range []string{"sqlite", "postgres", "mongodb", "redis"} {
 		t.Run(store, func(t *testing.T) {
@@ -80,13 +80,13 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// TestKustomizations: what is in them is what the chart makes, without its own labels; each can be built, and is valid.
+// TestKustomizations: they contain the chart's manifests, without its own labels; each can be built, and is valid.
 func TestKustomizations(t *testing.T) {
 	const folder = "../kustomize"
 	server := "store: {kind: postgres, secret: {name: carillon-store}}\n"
 	for _, made := range []struct {
 		folder, values string
-		kinds          []string // all, if there are none
+		kinds          []string // empty for all
 	}{
 		{"base", server, nil},
 		{"sqlite", "store: {kind: sqlite}", nil},
@@ -123,7 +123,7 @@ func TestKustomizations(t *testing.T) {
 	}
 }
 
-// plain returns the manifests of some kinds, or all, without the labels that tell of Helm.
+// plain returns the manifests of some kinds, or of all, without Helm's labels.
 func plain(manifests string, kinds []string) string {
 	var kept []string
 	for text := range strings.SplitSeq(manifests, "\n---\n") {
@@ -146,7 +146,7 @@ func plain(manifests string, kinds []string) string {
 	return "# Made from the chart, by CARILLON_TEST_UPDATE=1 go test . in deploy/render.\n" + strings.Join(kept, "\n---\n") + "\n"
 }
 
-// golden compares a file with what it should have, or writes it.
+// golden compares a file with its expected content, or writes it.
 func golden(t *testing.T, path, want string) {
 	t.Helper()
 	if os.Getenv("CARILLON_TEST_UPDATE") != "" {
@@ -163,7 +163,7 @@ func golden(t *testing.T, path, want string) {
 	}
 }
 
-// TestRefused: values that can't work are refused, by a message that names them.
+// TestRefused: invalid values are refused with a message that names them.
 func TestRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"replicas: 2": "replicas",
@@ -185,7 +185,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestRefusedByTemplates: the templates refuse the worst themselves, for those who skip the schema.
+// TestRefusedByTemplates: the templates themselves refuse the worst values, in case the schema is skipped.
 func TestRefusedByTemplates(t *testing.T) {
 	for text, want := range map[string]string{
 		"replicas: 2":                  "SQLite allows one replica",

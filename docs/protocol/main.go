@@ -20,7 +20,7 @@ func main() {
 	}
 }
 
-// run does what the arguments ask for. It returns an error if a promise is broken with all rules obeyed.
+// run executes the command line. It returns an error if a promise is broken although all rules are obeyed.
 func run(arguments []string, out io.Writer) error {
 	flags := flag.NewFlagSet("protocol", flag.ContinueOnError)
 	calls := flags.Int("calls", 2, "search all scenarios of up to this number of calls; 3 takes minutes")

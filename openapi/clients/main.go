@@ -1,6 +1,6 @@
-// Command clients calls a running Carillon by the client that oapi-codegen makes of openapi.yaml, and fails if what
-// comes back is not what the generated types can hold. Its argument is the program to run, which serves on a port of
-// its own and a temporary file.
+// Command clients calls a running Carillon through the client that oapi-codegen generates from openapi.yaml, and fails
+// if an answer does not fit the generated types. Its argument is the program to run. The program serves on a free port
+// and uses a temporary file.
 package main
 
 import (
@@ -53,7 +53,7 @@ func run(ctx context.Context, program string) (err error) {
 	}
 	defer func() {
 		cancel()
-		_ = cmd.Wait() // how it ends is not for this to judge
+		_ = cmd.Wait() // its exit status does not matter
 	}()
 	address, err := listening(log)
 	if err != nil {
@@ -66,7 +66,7 @@ func run(ctx context.Context, program string) (err error) {
 	return errors.Join(use(ctx, client), verify(ctx, client))
 }
 
-// listening reads the log up to the address that is served on, and has the rest of it read too.
+// listening reads the program's log up to its address, and keeps reading so that the program is not blocked.
 func listening(log interface{ Read([]byte) (int, error) }) (string, error) {
 	served := regexp.MustCompile(`msg=serving address=(\S+)`)
 	lines := bufio.NewScanner(log)
@@ -84,7 +84,7 @@ func listening(log interface{ Read([]byte) (int, error) }) (string, error) {
 
 const key = "a/b %ü"
 
-// use submits, reads, changes, lists and cancels, with one type of callback and one kind of schedule after the other.
+// use submits, reads, changes, lists and cancels jobs, with each type of callback and each kind of schedule.
 func use(ctx context.Context, client *api.ClientWithResponses) error {
 	var callback api.Callback
 	var payload any = map[string]any{"user": 1234}
@@ -173,7 +173,7 @@ func use(ctx context.Context, client *api.ClientWithResponses) error {
 	return nil
 }
 
-// verify has a delivery signed that a receiver of the npm package standardwebhooks verifies.
+// verify runs a receiver that verifies a signed delivery with the npm package standardwebhooks.
 func verify(ctx context.Context, client *api.ClientWithResponses) error {
 	made, err := client.PostSigningSecretWithResponse(ctx, nil, api.NewSigningSecret{Name: "default"})
 	if err = check(made, err); err != nil {
@@ -212,7 +212,7 @@ func verify(ctx context.Context, client *api.ClientWithResponses) error {
 	return nil
 }
 
-// batch submits a sequence for three kinds of subscribers, and a crontab that there is not.
+// batch submits a sequence for three kinds of subscribers, and a job with an invalid crontab.
 func batch(ctx context.Context, client *api.ClientWithResponses, callback api.Callback) ([]api.BatchResult, error) {
 	var list [3]api.SubscriberInList
 	var subscribers api.Subscribers
@@ -236,7 +236,7 @@ func batch(ctx context.Context, client *api.ClientWithResponses, callback api.Ca
 	return *answer.JSON200, nil
 }
 
-// check tells that a call has failed.
+// check returns an error if a call has failed.
 func check(answer interface{ StatusCode() int }, err error) error {
 	if err != nil {
 		return err

@@ -16,16 +16,16 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Break is what a network does to the messages of a handle.
+// Break is a fault of the network between a handle and its server.
 type Break int
 
-// What happens at the n-th write of a mutation.
+// The faults, at the n-th write of a mutation.
 const (
 	// CutBefore loses the write and all later messages.
 	CutBefore Break = iota
 	// CutAfter lets the write take effect. Its answer and all later messages are lost.
 	CutAfter
-	// Gap is a CutAfter that ends by itself when the store has given the write up, but not yet the mutation.
+	// Gap is a CutAfter that ends by itself after the store has given up the write, but before it gives up the mutation.
 	Gap
 	// Hold keeps the write until the network is mended, and lets later messages pass.
 	Hold
@@ -35,26 +35,27 @@ func (b Break) String() string {
 	return [...]string{"cut before", "cut after", "gap after", "held at"}[b]
 }
 
-// Network is what lies between a handle and its server.
+// Network is the network between a handle and its server.
 type Network interface {
-	// Break has something happen to the n-th write that the handle sends from now on; the first one is 1.
+	// Break causes a fault at the n-th write that the handle sends from now on; the first is 1.
 	Break(what Break, n int)
-	// Meet has something done just before each of the commands from the n-th on that the handle sends, of any kind; the
-	// first one is 1. If last is set, the n-th is the last such command too.
+	// Meet calls do just before the n-th command that the handle sends from now on, of any kind; the first is 1. Unless
+	// last is set, it also calls do before each later command.
 	Meet(n int, last bool, do func())
-	// Lag has answers about the server's time be under way for some time.
+	// Lag delays answers about the server's time.
 	Lag(by time.Duration)
-	// Mend ends all that: what is held arrives. It returns how many writes were sent since Break, or commands since Meet.
+	// Mend ends all faults; held writes arrive. It returns the number of writes since Break, or of commands since Meet.
 	Mend() int
 }
 
-// Interrupted tests that each mutation keeps the contract of [store.Store] if the network fails at any of its writes:
-// it changes all that it names, or nothing, and never anything after its time; what it answers is true; and in the end
-// each job fires as before or as it was changed to. It also tests that each instant fires once, at whichever of their
-// commands a claim, a put and a replacement meet each other.
+// Interrupted tests that each mutation keeps the contract of [store.Store] if the network fails at any of its writes.
+// It takes effect completely or not at all, and never after its time; its answer is true; in the end each job fires
+// according to its old definition or its new one. Interrupted also tests that each instant fires once, at whichever
+// command a claim, a put and a replacement meet.
 //
-// NewStore makes an empty store. It returns the opener of handles that always work, and that of a handle behind a
-// network. The tests run on virtual time, so the server must live in the same bubble of [testing/synctest].
+// NewStore makes an empty store. It returns an opener of handles that always work, an opener of handles behind a
+// network, and the network. The tests run on virtual time, so the server must live in the same bubble of
+// [testing/synctest].
 func Interrupted(t *testing.T, newStore func(t *testing.T) (well, broken Opener, n Network)) {
 	t.Helper()
 	whole, none := interrupted{writes: map[string]int{}}, interrupted{}
@@ -63,7 +64,7 @@ func Interrupted(t *testing.T, newStore func(t *testing.T) (well, broken Opener,
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := &interrupted{whole: &whole, none: &none, changes: map[string]map[string][]string{}}
-				t.Cleanup(func() { time.Sleep(time.Hour) }) // at the end: what is still under way ends
+				t.Cleanup(func() { time.Sleep(time.Hour) }) // at the end, so that pending operations finish
 				well, broken, network := newStore(t)
 				w.fixture, w.network = &fixture{T: t, open: well}, network
 				behind := &fixture{T: t, open: broken}
@@ -131,14 +132,14 @@ func Interrupted(t *testing.T, newStore func(t *testing.T) (well, broken Opener,
 	}
 }
 
-// meetings are calls beside which another handle makes others, at one of the call's commands, or at each from one on.
-// Each returns whether the call had such a command.
+// meetings are calls that meet calls of another handle: before the call's n-th command, or before each command from the
+// n-th on. Each test reports whether the call had an n-th command.
 var meetings = []struct {
 	name string
 	test func(w *interrupted, n int, last bool) bool
 }{
 	{"a claim meets replacements", func(w *interrupted, n int, last bool) bool {
-		now := epoch.Add(2 * time.Hour) // an orphan of the first definition would be dropped
+		now := epoch.Add(2 * time.Hour) // late enough that an orphan of the first definition would be dropped
 		present := newPut(met, epoch, 0, time.Hour)
 		w.put(present)
 		defer w.firesOnce(epoch, epoch.Add(time.Hour))
@@ -167,8 +168,8 @@ var meetings = []struct {
 // met is the job of the meetings.
 var met = name("met")
 
-// meet makes a call, and does something else before its n-th command; unless last is set, before each later one too. It
-// reports whether there was such a command.
+// meet makes a call, and makes another before its n-th command; unless last is set, before each later command too. It
+// reports whether the call had an n-th command.
 func (w *interrupted) meet(n int, last bool, call, other func() error) bool {
 	w.Helper()
 	var lock sync.Mutex
@@ -183,7 +184,7 @@ func (w *interrupted) meet(n int, last bool, call, other func() error) bool {
 	return w.network.Mend() >= n
 }
 
-// take claims what is due, and acknowledges it.
+// take claims and acknowledges the due occurrences.
 func (w *interrupted) take(s store.Store, now time.Time) error {
 	claim, err := s.Claim(w.Context(), claimParams(now, 100))
 	var settlements []store.Settlement
@@ -194,7 +195,7 @@ func (w *interrupted) take(s store.Store, now time.Time) error {
 	return errors.Join(err, w.store().Settle(w.Context(), settlements))
 }
 
-// firesOnce expects that each of the instants has fired once, or does in the end.
+// firesOnce expects that each of these instants fires exactly once, and no others.
 func (w *interrupted) firesOnce(want ...time.Time) {
 	w.Helper()
 	fired := slices.Concat(w.taken, w.drain(epoch.Add(3*time.Hour)))
@@ -202,8 +203,8 @@ func (w *interrupted) firesOnce(want ...time.Time) {
 	w.expectTimes("fired", timestamps(fired, claimedTime), want...)
 }
 
-// lateExpansion: an expansion whose n-th write arrives late does not bring back what another one has expanded, and what
-// has fired since. It reports whether there was such a write.
+// lateExpansion: an expansion whose n-th write arrives late does not bring back occurrences that another expansion
+// inserted and that have fired since. It reports whether the expansion had an n-th write.
 func (w *interrupted) lateExpansion(n int) bool {
 	a, now := w.claimedAdvance(met)
 	begun := time.Now()
@@ -233,11 +234,11 @@ type interrupted struct {
 	mutations   []Mutation
 	taken       []store.Claimed
 	whole, none *interrupted
-	// changes has, by mutation and name, what has changed of what has the name.
+	// changes has the changes of each job or record, by mutation and name.
 	changes map[string]map[string][]string
 	// writes has, by mutation, the number of writes that it sends if the network does not break.
 	writes map[string]int
-	// fired has what fires in the end, by job.
+	// fired has the occurrences that fire in the end, by job.
 	fired map[string][]string
 }
 
@@ -246,8 +247,8 @@ func (w *interrupted) prepare() { w.mutations = Mutations(w.T, w.store(), "") }
 
 func (w *interrupted) contents() map[string]any { return Contents(w.T, w.store()) }
 
-// note notes the differences of the contents, by the names of jobs and records, without ids and revisions, which are
-// not the same in each store.
+// note records the differences of the contents, by the names of jobs and records. It leaves out ids and revisions,
+// which differ between stores.
 func (w *interrupted) note(m Mutation, before, after map[string]any) {
 	all := map[string][]string{}
 	for _, change := range changes(before, after) {
@@ -265,8 +266,7 @@ func (w *interrupted) note(m Mutation, before, after map[string]any) {
 	w.changes[m.Name] = all
 }
 
-// try makes a mutation, mends the network after the mutation's time, and judges what has changed by then and after
-// that.
+// try makes a mutation, mends the network after the mutation's time, and checks the changes until then and afterwards.
 func (w *interrupted) try(m Mutation) {
 	before, begun := w.contents(), time.Now()
 	ctx, cancel := context.WithTimeout(w.Context(), store.Within)
@@ -298,7 +298,7 @@ func (w *interrupted) try(m Mutation) {
 	}
 }
 
-// fires fires all that is left to fire, by job.
+// fires fires all remaining occurrences, and returns them by job.
 func (w *interrupted) fires() map[string][]string {
 	all := map[string][]string{}
 	for _, c := range w.drain(epoch.Add(12 * time.Hour)) {
@@ -311,7 +311,7 @@ func (w *interrupted) fires() map[string][]string {
 	return all
 }
 
-// judgeFired compares what fires in the end with what fires if a mutation was made, or was not.
+// judgeFired compares the occurrences that fire in the end with those of a store with each mutation, or without it.
 func (w *interrupted) judgeFired() {
 	fired := w.fires()
 	for _, m := range w.mutations {

@@ -48,7 +48,7 @@ func testHints(f *fixture) {
 	want := []job.ID{second.ID, third.ID}
 	slices.SortFunc(want, job.ID.Compare)
 	expect(f, "pending after an ack with another's hint", fmt.Sprint(left), fmt.Sprint(want))
-	second.Hint = first.Hint + 1<<40 // beyond the end of what is stored
+	second.Hint = first.Hint + 1<<40 // beyond the end of the stored data
 	f.settle(second)
 	expect(f, "pending after an ack with a hint at nothing", len(f.pending(name("k"))), 1)
 }

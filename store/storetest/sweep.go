@@ -68,7 +68,7 @@ func testSweepBatches(f *fixture) {
 	expect(f, "second", f.sweep(store.SweepParams{Now: epoch.Add(time.Hour), Limit: 3}), store.Swept{Jobs: 2})
 }
 
-// testSweepRacingPuts: a job that is put anew, while a sweep finds that it has finished, stays.
+// testSweepRacingPuts: a job stays if it is put again while a sweep finds that it has finished.
 func testSweepRacingPuts(f *fixture) {
 	const jobs = 16
 	handles := []store.Store{f.handle(), f.handle()}

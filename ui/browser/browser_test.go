@@ -1,5 +1,5 @@
 // Package browser_test drives the web page in a real Chromium, against the built program. It is a module of its own, so
-// that the program's has no library for browsers.
+// that the program's module requires no library for browsers.
 package browser_test
 
 import (
@@ -28,7 +28,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// patience bounds each wait. It is generous: the machine may be busy.
+// patience limits each wait. It is generous, since the machine may be busy.
 const patience = 2 * time.Minute
 
 var (
@@ -44,7 +44,7 @@ func run(m *testing.M) int {
 		panic(err)
 	}
 	defer os.RemoveAll(dir)
-	// The program in bin is linked only if it is not the present one. The tests run a copy, since bin may change meanwhile.
+	// The build writes the program in bin only if it is out of date. The tests run a copy, since bin may change meanwhile.
 	program = filepath.Join(dir, "carillon")
 	if out, err := exec.Command("sh", "-c", `../../.ci/build ../../bin/carillon && cp ../../bin/carillon "$1"`, "sh", program).CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "%s%v\n", out, err)
@@ -57,7 +57,7 @@ func run(m *testing.M) int {
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium), chromedp.UserDataDir(filepath.Join(dir, "profile")),
 		chromedp.WSURLReadTimeout(patience), chromedp.Flag("lang", "en-GB"), chromedp.Flag("disable-dev-shm-usage", true))
 	if os.Geteuid() == 0 {
-		options = append(options, chromedp.NoSandbox) // Chromium has none as root
+		options = append(options, chromedp.NoSandbox) // Chromium's sandbox does not work as root
 	}
 	allocator, cancel := chromedp.NewExecAllocator(context.Background(), options...)
 	defer cancel()
@@ -96,7 +96,7 @@ func (b *buffer) String() string {
 	return b.text.String()
 }
 
-// launch runs the program until the test ends, and returns what a pattern finds in its output.
+// launch runs the program until the test ends, and returns the match of a pattern in its output.
 func launch(t testing.TB, pattern string, args ...string) (string, *os.Process) {
 	t.Helper()
 	command, out := exec.Command(program, args...), &buffer{}
@@ -121,7 +121,7 @@ func launch(t testing.TB, pattern string, args ...string) (string, *os.Process) 
 	return "", nil
 }
 
-// serve starts a service that asks for keys, on a store, or on an SQLite file of its own.
+// serve starts a service that requires keys, on a store, or on an SQLite file of its own.
 func serve(t testing.TB, store string, args ...string) *service {
 	t.Helper()
 	dir := t.TempDir()
@@ -137,7 +137,7 @@ func serve(t testing.TB, store string, args ...string) *service {
 	return &service{t, "http://" + address, store, process}
 }
 
-// key makes a key.
+// key creates a key.
 func (s *service) key(role string, more ...string) string {
 	s.Helper()
 	out, err := exec.Command(program, append([]string{"keys", "create", "--store=" + s.store, "--role=" + role}, more...)...).Output()
@@ -185,7 +185,7 @@ type tab struct {
 
 	mutex  sync.Mutex
 	faults []string
-	// expected are the statuses of answers that the page may get; the browser reports them as errors.
+	// expected are the error statuses that the page may receive. The browser reports them.
 	expected []string
 }
 
@@ -213,7 +213,7 @@ func (p *tab) at(url string) *tab {
 
 func openIn(t testing.TB, ctx context.Context, url string) *tab {
 	t.Helper()
-	p := &tab{TB: t, ctx: ctx, url: url, expected: []string{"/v1/session"}} // nobody is signed in at first
+	p := &tab{TB: t, ctx: ctx, url: url, expected: []string{"/v1/session"}} // at first, nobody is signed in
 	if err := chromedp.Listen(ctx, p.listen); err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +235,7 @@ func openIn(t testing.TB, ctx context.Context, url string) *tab {
 	return p
 }
 
-// listen collects what the browser reports: exceptions, errors on the console, and violations of the policy.
+// listen collects the browser's reports: exceptions, errors on the console, and violations of the policy.
 func (p *tab) listen(event any) {
 	fault := ""
 	switch e := event.(type) {
@@ -269,7 +269,7 @@ func (p *tab) listen(event any) {
 	p.faults = append(p.faults, fault)
 }
 
-// expects says which of the browser's reports are no faults.
+// expects allows some of the browser's reports.
 func (p *tab) expects(texts ...string) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
@@ -281,7 +281,7 @@ func (p *tab) run(actions ...chromedp.Action[chromedp.Void]) {
 	do(p, func(ctx context.Context) (chromedp.Void, error) { return chromedp.Void{}, chromedp.Do(ctx, actions...) })
 }
 
-// do calls the browser, in bounded time.
+// do calls the browser, with a time limit.
 func do[T any](p *tab, call func(context.Context) (T, error)) T {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
@@ -301,7 +301,7 @@ func eval[T any](p *tab, expression string) T {
 	})
 }
 
-// find is the part of each script that looks for elements as people do: by what is written on them.
+// find is a part of all scripts. It finds elements by their visible text, as people do.
 const find = `
 const shown = (e) => e.checkVisibility({visibilityProperty: true});
 const top = () => document.querySelector('dialog[open]') ?? document;
@@ -331,7 +331,7 @@ func (p *tab) until(what, expression string) {
 	}
 }
 
-// is tells whether an expression is true now.
+// is reports whether an expression is true now.
 func (p *tab) is(expression string) bool {
 	p.Helper()
 	return eval[bool](p, "(() => {"+find+"return !!("+expression+")})()")
@@ -342,13 +342,14 @@ func quote(s string) string {
 	return string(b)
 }
 
-// click clicks what is called so, as soon as it is there and enabled.
+// click clicks the element with that name as soon as it is visible and enabled.
 func (p *tab) click(name string) {
 	p.Helper()
 	p.until("click "+name, "clickable("+quote(name)+") && (clickable("+quote(name)+").click(), true)")
 }
 
-// ask clicks a button until a dialog asks, and answers it. A click is lost while the list around the button is drawn anew.
+// ask clicks a button until a dialog opens, and answers it. A click is lost if it hits a list that is just being
+// redrawn.
 func (p *tab) ask(button, answer string) {
 	p.Helper()
 	p.until("be asked after "+button, "document.querySelector('dialog[open]') || (clickable("+quote(button)+")?.click(), false)")
@@ -427,7 +428,7 @@ func (p *tab) accessible(where string) {
 	}
 }
 
-// shoot takes a picture of what is seen.
+// shoot takes a screenshot.
 func (p *tab) shoot(path string, width, height int64) {
 	p.Helper()
 	p.run(chromedp.EmulateViewport(width, height), chromedp.Sleep(300*time.Millisecond)) // charts follow the width

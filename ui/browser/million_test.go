@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// TestMillion browses a tenant with a million jobs, and one with 500. The times are printed (go test -v -tags long).
+// TestMillion browses a tenant with a million jobs and one with 500, and prints the times (go test -v -tags long).
 func TestMillion(t *testing.T) {
 	s := serve(t, "")
 	key := s.key("operator")

@@ -16,7 +16,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// markup would run a script wherever it were taken for HTML.
+// markup runs a script wherever the page treats it as HTML.
 const markup = `<img src=x onerror=alert(1)><script>alert(2)</script>"'&{{3}}`
 
 // receiver answers with a status.
@@ -35,7 +35,8 @@ func callback(url string) object {
 	return object{"type": "http", "data": object{"url": url, "payload": object{"text": markup, "large": 1234567890}}}
 }
 
-// Each screen is read by axe in both themes, with texts that would be scripts if the page took them for markup.
+// Axe checks each screen in both themes. The screens contain texts that would run as scripts if the page treated them
+// as markup.
 func TestScreens(t *testing.T) {
 	t.Parallel()
 	s := serve(t, "")
@@ -50,7 +51,7 @@ func TestScreens(t *testing.T) {
 	p.see("Sign in with an API key.")
 	p.accessible("sign-in")
 	p.signIn(admin)
-	p.expects("jobs/none") // which is not there
+	p.expects("jobs/none") // this job does not exist
 	screens := []struct{ path, sees string }{
 		{"", "dead" + markup},
 		{"jobs", markup},
@@ -84,7 +85,7 @@ func TestScreens(t *testing.T) {
 		}
 	}
 
-	// What has fired is in the lateness of the present hour.
+	// The fired occurrence is in the lateness of the present hour.
 	p.goTo("")
 	p.see("1 have fired; worst in the hour from")
 
@@ -104,7 +105,7 @@ func TestScreens(t *testing.T) {
 	}
 }
 
-// Each button does what it says, on SQLite and on MongoDB's test server.
+// Each button works, on SQLite and on MongoDB's test server.
 func TestButtons(t *testing.T) {
 	t.Parallel()
 	stores := map[string]string{"sqlite": ""}
@@ -118,10 +119,10 @@ func TestButtons(t *testing.T) {
 			s := serve(t, store)
 			admin := s.key("admin")
 			p := open(t, s.url).signIn(admin)
-			p.expects("status of 404", "status of 422") // a job that is cancelled, and what one types
+			p.expects("status of 404", "status of 422") // a cancelled job, and unfinished input
 			pressJob(p)
 			pressDeadLetters(p, s, admin)
-			if name == "sqlite" { // the others' test server would take long
+			if name == "sqlite" { // the test server of MongoDB would take long
 				pressManyDeadLetters(p, s, admin)
 			}
 			pressTenants(p, s, admin)
@@ -132,7 +133,7 @@ func TestButtons(t *testing.T) {
 }
 
 func pressJob(p *tab) {
-	// A new job, with what it would do beside it, as one types.
+	// The form of a new job shows a preview during typing.
 	p.goTo("jobs")
 	p.click("New job")
 	p.fill("Crontab", "61 * * * *")
@@ -286,7 +287,7 @@ func pressTenants(p *tab, s *service, admin string) {
 	p.fill("At most per minute", "7")
 	p.click("Store")
 	p.see("The settings of acme are stored.")
-	p.click("Settings of acme") // they are shown as they were stored, and stay when another one changes
+	p.click("Settings of acme") // they are shown as stored, and stay when another setting changes
 	p.until("the events are shown", "field('URL')?.value === 'http://127.0.0.1:9/news' && field('Headers').value === 'X-Team: billing' && !field('a missed instant').checked")
 	p.fill("Weight", "2")
 	p.click("Store")
@@ -375,7 +376,7 @@ func pressSecrets(p *tab) {
 	p.see("The secret token is deleted.")
 }
 
-// What a role may not do is not offered, and neither are screens that are beyond a key.
+// The page does not offer actions beyond the role, or screens beyond the key.
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	s := serve(t, "")
@@ -432,8 +433,7 @@ func TestRoles(t *testing.T) {
 	})
 }
 
-// A wrong key is refused. The session has the key in no place that scripts can read, and ends with a sign-out and with
-// its key.
+// A wrong key is refused. The session keeps the key out of reach of scripts, and ends with a sign-out or with its key.
 func TestSignIn(t *testing.T) {
 	t.Parallel()
 	s := serve(t, "")
@@ -469,7 +469,7 @@ func TestSignIn(t *testing.T) {
 	other.see("Sign in with an API key.")
 }
 
-// Two people edit one job. The second one is told, loses nothing, and undoes nothing of the first one's.
+// Two people edit one job. The second one gets a message, loses no input, and does not undo the first one's change.
 func TestTwoTabs(t *testing.T) {
 	t.Parallel()
 	s := serve(t, "")
@@ -505,11 +505,11 @@ func TestTwoTabs(t *testing.T) {
 		t.Errorf("the job has %s", answer)
 	}
 
-	// A job that was changed while one was asked is not cancelled.
+	// A job that was changed while the dialog was open is not cancelled.
 	p.goTo("jobs/k")
 	p.until("be asked", "document.querySelector('dialog[open]') || (clickable('Cancel')?.click(), false)")
 	other.goTo("jobs/k/edit")
-	other.gone("The job is changed.") // which is said of its first change for some seconds
+	other.gone("The job is changed.") // the message about its first change stays for some seconds
 	change(other, `"large": 1`, `"large": 2`)
 	other.see("The job is changed.")
 	p.confirm("Cancel the job")
@@ -520,7 +520,7 @@ func TestTwoTabs(t *testing.T) {
 	p.see("The job is cancelled: 1 occurrences will never fire")
 }
 
-// Any key opens, also one that browsers take for a folder.
+// The page opens jobs with any key, including keys that browsers treat as folders.
 func TestKeysOfJobs(t *testing.T) {
 	t.Parallel()
 	s := serve(t, "")
@@ -551,14 +551,14 @@ func TestKeysOfJobs(t *testing.T) {
 	}
 }
 
-// A request that a replica gets to late is refused if somebody has changed the job meanwhile through another replica.
+// A replica refuses a request that it handles late, if another replica has changed the job meanwhile.
 func TestOvertaken(t *testing.T) {
 	t.Parallel()
 	redis := os.Getenv("CARILLON_TEST_REDIS_URL")
 	if redis == "" {
 		t.Fatal("CARILLON_TEST_REDIS_URL is not set: run this by .ci/with-services")
 	}
-	// A process of SQLite's could be stopped while it has the lock of the file.
+	// Not SQLite: the stopped process could hold the lock of the file.
 	store := redis + fmt.Sprintf("?prefix=ui%d", time.Now().UnixNano())
 	s, other := serve(t, store), serve(t, store)
 	key := s.key("submitter")
@@ -574,7 +574,7 @@ func TestOvertaken(t *testing.T) {
 	s.stop()
 	p.click("Create or replace")
 	s.received()
-	elsewhere := p.at(other.url) // signed in too, as it is the same host
+	elsewhere := p.at(other.url) // the session is valid on the same host
 	elsewhere.goTo("jobs/k/edit")
 	elsewhere.fill("Spread", "5m")
 	elsewhere.click("Store the change")
@@ -585,12 +585,12 @@ func TestOvertaken(t *testing.T) {
 	if spread, _ := s.send(key, "GET", "/v1/jobs/k", nil, 200)["spread"].(string); !strings.HasPrefix(spread, "5m") {
 		t.Errorf("the job has the spread %s", spread)
 	}
-	p.click("Create or replace") // now that its owner knows
+	p.click("Create or replace") // now the user has seen the message
 	p.see("The job is replaced.")
 	p.see("http://127.0.0.1:9/mine")
 }
 
-// stop stops the process until it is told to go on.
+// stop stops the process until goOn.
 func (s *service) stop() {
 	s.Helper()
 	if err := s.process.Signal(syscall.SIGSTOP); err != nil {
@@ -606,7 +606,7 @@ func (s *service) stop() {
 
 func (s *service) goOn() { _ = s.process.Signal(syscall.SIGCONT) }
 
-// received waits until the process, which stands still, has something to read.
+// received waits until the stopped process has something to read.
 func (s *service) received() {
 	s.Helper()
 	port, err := strconv.Atoi(s.url[strings.LastIndex(s.url, ":")+1:])
@@ -629,7 +629,7 @@ func (s *service) await(what string, is func() bool) {
 	}
 }
 
-// While the store is away, the page says so, and keeps what it has shown. It goes on by itself afterwards.
+// During an outage of the store, the page says so and keeps its content. It recovers by itself.
 func TestStoreAway(t *testing.T) {
 	t.Parallel()
 	redis := os.Getenv("CARILLON_TEST_REDIS_URL")

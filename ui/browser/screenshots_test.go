@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The pictures in the documents are those of `carillon demo --ui`. They are written to the folder that
-// CARILLON_SCREENSHOTS names, such as docs/ui; otherwise they are only taken.
+// The pictures in the documentation show `carillon demo --ui`. They are written to the folder in CARILLON_SCREENSHOTS,
+// such as docs/ui; without it, the test only takes them.
 func TestScreenshots(t *testing.T) {
 	dir := os.Getenv("CARILLON_SCREENSHOTS")
 	if dir == "" {

@@ -8,8 +8,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// The times that people wait for the page are printed (go test -v -run TestTimes), and not bounded: the machine may be
-// busy. It runs before the tests that run at the same time.
+// TestTimes prints the waiting times of the page's users (go test -v -run TestTimes). It sets no limits, since the
+// machine may be busy. It runs before the parallel tests.
 func TestTimes(t *testing.T) {
 	s := serve(t, "")
 	key := s.key("operator")
@@ -41,13 +41,13 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-// waiting is the part of scripts that waits until something is shown, as people do: frame by frame.
+// waiting is a part of scripts that wait until something is shown: frame by frame, as people see it.
 const waiting = `const until = (is) => new Promise((done) => {
 	const look = () => is() ? done() : requestAnimationFrame(look);
 	look();
 });`
 
-// time returns the milliseconds from an act until something is shown.
+// time returns the milliseconds from an action until its result is shown.
 func (p *tab) time(act, until string) float64 {
 	p.Helper()
 	return eval[float64](p, `(async () => {`+find+waiting+`

@@ -1,5 +1,5 @@
-// Build bundles the web page by esbuild: from ui/src and the libraries in ui/node_modules to the folder that its
-// argument names. The output depends on nothing else, so that it can be compared.
+// Build bundles the web page with esbuild, from ui/src and the libraries in ui/node_modules, into the folder of its
+// argument. The output depends only on these, so that it can be compared.
 package main
 
 import (

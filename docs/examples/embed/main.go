@@ -1,5 +1,5 @@
 // Embed runs Carillon inside another program, with a sender of its own: jobs whose callback has the type "greet" call a
-// Go function of this program instead of a webhook or a broker. Run it by
+// Go function of this program instead of a webhook or a broker. Run it with:
 //
 //	go run ./docs/examples/embed
 package main
@@ -28,7 +28,7 @@ type greeting struct {
 	Name string `json:"name" validate:"required"`
 }
 
-// greeter is a callbacks.Sender. What it returns decides what becomes of the occurrence, see callbacks.Sender.
+// greeter is a callbacks.Sender. The error that Send returns decides the outcome; see callbacks.Sender.
 type greeter struct {
 	greeted chan string
 }
@@ -41,13 +41,13 @@ func (*greeter) Validate(data []byte) error {
 	return err
 }
 
-// Destination names what is slow or down for all callbacks that go there.
+// Destination names the destination of a callback. If it is slow or down, the service throttles all its callbacks.
 func (*greeter) Destination([]byte) string { return "terminal" }
 
 func (g *greeter) Send(ctx context.Context, d callbacks.Delivery) error {
 	data, err := job.Parse[greeting](d.Data)
 	if err != nil {
-		return callbacks.Permanent(err) // no retry can mend it
+		return callbacks.Permanent(err) // a retry would not help
 	}
 	select {
 	case g.greeted <- fmt.Sprintf("Good morning, %s! It is %s.", data.Name, job.FormatTime(d.Timestamp)):
@@ -86,10 +86,10 @@ func run(ctx context.Context, write func(string) (int, error)) (err error) {
 	running, stop := context.WithCancel(ctx)
 	stopped := make(chan error, 1)
 	go func() { stopped <- d.Run(running) }()
-	// When told to stop, it lets callbacks under way end and writes their outcomes.
+	// At the end, the dispatcher waits for running callbacks and writes their outcomes.
 	defer func() { stop(); err = errors.Join(err, <-stopped) }()
 
-	// The API is an http.Handler, to be served where this program serves, or called as here.
+	// The API is an http.Handler. A program can serve it, or call it directly as here.
 	api := handlers.New(handlers.Config{
 		Store: jobs, Inspector: jobs, Records: jobs, Callbacks: config.Callbacks,
 		Wake: d.Wake, WakeExpander: d.WakeExpander, Expansion: config.Expansion(),

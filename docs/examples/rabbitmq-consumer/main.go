@@ -1,6 +1,6 @@
-// Rabbitmq-consumer takes Carillon's messages from a queue and does the work of each delivery exactly once, however
-// often it comes. The order is what matters: the work and the note of the message id are one transaction, and only when
-// that is committed the message is acknowledged. It ends when the connection does; let a supervisor start it again.
+// Rabbitmq-consumer consumes Carillon's messages from a queue and does the work of each delivery exactly once, however
+// often the message arrives. The order is essential: one transaction does the work and records the message id, and the
+// message is acknowledged only after the commit. The program ends with its connection; a supervisor should restart it.
 package main
 
 import (
@@ -48,22 +48,22 @@ func openDB(path string) (*sql.DB, error) {
 	return db, err
 }
 
-// consume takes messages until ctx ends, which is no error, or the connection does.
+// consume consumes messages until ctx ends, which is no error, or the connection does.
 func consume(ctx context.Context, url, queue string, db *sql.DB) error {
 	conn, err := amqp.Dial(url)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }() // what was not acknowledged is delivered again
+	defer func() { _ = conn.Close() }() // the broker delivers unacknowledged messages again
 	ch, err := conn.Channel()
 	if err != nil {
 		return err
 	}
-	// Durable, so that the queue outlives the broker's restart as Carillon's persistent messages do.
+	// Durable, so that the queue survives a restart of the broker, as Carillon's persistent messages do.
 	if _, err := ch.QueueDeclare(queue, true, false, false, false, nil); err != nil {
 		return err
 	}
-	if err := ch.Qos(100, 0, false); err != nil { // else the broker sends all that it has
+	if err := ch.Qos(100, 0, false); err != nil { // otherwise the broker sends all its messages
 		return err
 	}
 	messages, err := ch.ConsumeWithContext(ctx, queue, "", false, false, false, false, nil)
@@ -85,7 +85,7 @@ func consume(ctx context.Context, url, queue string, db *sql.DB) error {
 				return err
 			}
 		case <-forget.C:
-			// These can't come again: a week covers the default retry policy with room to spare.
+			// Older ids can't come again: a week is well beyond the default retry policy.
 			weekAgo := time.Now().Add(-7 * 24 * time.Hour)
 			if _, err := db.ExecContext(ctx, `DELETE FROM seen WHERE at < ?`, weekAgo.Unix()); err != nil {
 				log.Print(err)
@@ -96,28 +96,28 @@ func consume(ctx context.Context, url, queue string, db *sql.DB) error {
 	}
 }
 
-// reminder is the payload that this consumer's jobs carry.
+// reminder is the payload of the consumer's jobs.
 type reminder struct {
 	Text string `json:"text"`
 }
 
-// take does the work of one message and tells the broker how it went.
+// take does the work of one message, and acknowledges or rejects it.
 func take(ctx context.Context, db *sql.DB, m amqp.Delivery) error {
 	var payload reminder
 	if m.MessageId == "" || json.Unmarshal(m.Body, &payload) != nil || payload.Text == "" {
 		log.Printf("message %q is nonsense", m.MessageId)
-		return m.Nack(false, false) // never again; the queue's dead-letter exchange, if it has one, keeps it
+		return m.Nack(false, false) // no redelivery; the queue's dead-letter exchange, if any, keeps it
 	}
 	if err := once(ctx, db, m.MessageId, func(tx *sql.Tx) error { return remind(tx, payload) }); err != nil {
 		log.Printf("message %s: %v", m.MessageId, err)
-		// Carillon has done its part with the broker's confirm, so trying again is the queue's affair.
+		// Carillon's delivery ended with the broker's confirm, so the queue must redeliver the message.
 		return m.Nack(false, true)
 	}
 	return m.Ack(false)
 }
 
-// once does the work of a delivery and notes its id in one transaction. A delivery that it has seen is a success: the
-// work is done, only the acknowledgement was lost.
+// once does the work of a delivery and records its id in one transaction. If the id is already recorded, the work is
+// done and only the acknowledgement was lost, so once succeeds.
 func once(ctx context.Context, db *sql.DB, id string, work func(tx *sql.Tx) error) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -138,8 +138,8 @@ func once(ctx context.Context, db *sql.DB, id string, work func(tx *sql.Tx) erro
 	return tx.Commit()
 }
 
-// remind is the work. It belongs into the transaction; what can't be there, such as a mail, is best written to a table
-// here and sent from that by another process.
+// remind is the work. It belongs in the transaction. Write work outside the database, such as a mail, to a table here,
+// and let another process send it from there.
 func remind(tx *sql.Tx, r reminder) error {
 	_, err := tx.Exec(`INSERT INTO reminders (text) VALUES (?)`, r.Text)
 	return err

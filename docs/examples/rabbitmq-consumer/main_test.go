@@ -18,7 +18,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Carillon's own sender feeds the example, so both are known to fit.
+// The example receives from Carillon's own sender, so the test shows that both fit.
 func TestConsumer(t *testing.T) {
 	url := os.Getenv("CARILLON_TEST_RABBITMQ_URL")
 	if url == "" {
@@ -57,7 +57,7 @@ func TestConsumer(t *testing.T) {
 		at := time.Date(2026, 12, 24, 14, 0, 0, 0, time.UTC)
 		name := job.Name{Tenant: job.DefaultTenant, Key: key}
 		data := []byte(`{"queue":"` + queue + `","payload":` + payload + `}`)
-		for { // until the sender is connected and the consumer has declared its queue
+		for { // until the sender is connected and the queue is declared
 			err := sender.Send(ctx, callbacks.Delivery{
 				ID: job.DeliveryID(name, at, 0, ""), Name: name, Timestamp: at, Attempt: 1, SentAt: at, Data: data,
 			})
@@ -76,7 +76,7 @@ func TestConsumer(t *testing.T) {
 	send("three", `{"text":"twice"}`)
 	send("last", `{"text":"last"}`)
 
-	for count(t, db, "last") == 0 { // one consumer takes a queue's messages in order
+	for count(t, db, "last") == 0 { // a single consumer gets a queue's messages in order
 		if ctx.Err() != nil {
 			t.Fatal("the messages were not consumed")
 		}

@@ -1,7 +1,8 @@
-// Webhook-receiver takes Carillon's HTTP callbacks and does the work of each delivery exactly once, however often it
-// comes. The order is what matters: the work and the note of the delivery id are one transaction, and only when that is
-// committed the answer says so. Run it and let a job call http://127.0.0.1:8090/reminders. If WEBHOOK_SECRET is set in
-// its environment, to a signing secret of Carillon, it takes nothing that is not signed with that.
+// Webhook-receiver accepts Carillon's HTTP callbacks and does the work of each delivery exactly once, however often it
+// arrives. The order is essential: one transaction does the work and records the delivery id, and the receiver answers
+// with success only after the commit. Run it, and let a job call http://127.0.0.1:8090/reminders. If the environment
+// variable WEBHOOK_SECRET holds a signing secret of Carillon, the receiver refuses deliveries without a valid
+// signature.
 package main
 
 import (
@@ -54,12 +55,12 @@ func openDB(path string) (*sql.DB, error) {
 	return db, err
 }
 
-// reminder is the payload that this receiver's jobs carry.
+// reminder is the payload of the receiver's jobs.
 type reminder struct {
 	Text string `json:"text"`
 }
 
-// handler takes deliveries, of which verify says whether they are genuine.
+// handler returns the receiver's handler. Verify returns an error for a delivery without a valid signature.
 func handler(db *sql.DB, verify func(body []byte, header http.Header) error) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /reminders", func(w http.ResponseWriter, r *http.Request) {
@@ -70,12 +71,12 @@ func handler(db *sql.DB, verify func(body []byte, header http.Header) error) htt
 			http.Error(w, "can't read the body", http.StatusServiceUnavailable)
 			return
 		}
-		if err := verify(body, r.Header); err != nil { // before anything in it is believed
+		if err := verify(body, r.Header); err != nil { // before the body is used
 			http.Error(w, "not genuine", http.StatusUnauthorized)
 			return
 		}
 		if id == "" || json.Unmarshal(body, &payload) != nil || payload.Text == "" {
-			http.Error(w, "need a webhook-id and a text", http.StatusUnprocessableEntity) // never try this again
+			http.Error(w, "need a webhook-id and a text", http.StatusUnprocessableEntity) // 422: no retry
 			return
 		}
 		if err := once(r.Context(), db, id, func(tx *sql.Tx) error { return remind(tx, payload) }); err != nil {
@@ -89,8 +90,8 @@ func handler(db *sql.DB, verify func(body []byte, header http.Header) error) htt
 	return mux
 }
 
-// once does the work of a delivery and notes its id in one transaction. A delivery that it has seen is a success: the
-// work is done, only the answer was lost.
+// once does the work of a delivery and records its id in one transaction. If the id is already recorded, the work is
+// done and only the answer was lost, so once succeeds.
 func once(ctx context.Context, db *sql.DB, id string, work func(tx *sql.Tx) error) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -111,14 +112,14 @@ func once(ctx context.Context, db *sql.DB, id string, work func(tx *sql.Tx) erro
 	return tx.Commit()
 }
 
-// remind is the work. It belongs into the transaction; what can't be there, such as a mail, is best written to a table
-// here and sent from that by another process.
+// remind is the work. It belongs in the transaction. Write work outside the database, such as a mail, to a table here,
+// and let another process send it from there.
 func remind(tx *sql.Tx, r reminder) error {
 	_, err := tx.Exec(`INSERT INTO reminders (text) VALUES (?)`, r.Text)
 	return err
 }
 
-// forget drops the ids that can't come again: a week covers the default retry policy with room to spare.
+// forget deletes old ids once an hour. They can't come again: a week is well beyond the default retry policy.
 func forget(db *sql.DB) {
 	for range time.Tick(time.Hour) {
 		if _, err := db.Exec(`DELETE FROM seen WHERE at < ?`, time.Now().Add(-7*24*time.Hour).Unix()); err != nil {

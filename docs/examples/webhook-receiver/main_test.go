@@ -19,7 +19,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/memory"
 )
 
-// Carillon's own sender calls the example, so both are known to fit.
+// Carillon's own sender calls the example, so the test shows that both fit.
 func TestReceiver(t *testing.T) {
 	db, err := openDB(filepath.Join(t.TempDir(), "receiver.db"))
 	if err != nil {
@@ -87,7 +87,7 @@ func TestReceiver(t *testing.T) {
 	})
 }
 
-// A receiver that has a secret takes what is signed with it, and nothing else.
+// A receiver with a secret accepts deliveries with a valid signature only.
 func TestSigned(t *testing.T) {
 	db, err := openDB(filepath.Join(t.TempDir(), "receiver.db"))
 	if err != nil {

@@ -19,8 +19,8 @@ const (
 	cancelAnswer
 )
 
-// cancel is Store.Cancel of one job. It keeps the occurrences that stand on their own in won, with their redrives, and
-// those that it has counted as cancelled in done.
+// cancel is Store.Cancel of one job. It keeps the job's standalone occurrences and their redrives in won, and those
+// counted as cancelled in done.
 func (t *turn) cancel() {
 	w, c := t.w, t.c
 	switch c.next {
@@ -536,7 +536,7 @@ func (t *turn) expand() {
 	case expandCount:
 		t.sends("occurrences.aggregate")
 		t.goes(expandCheckAgain)
-	case expandCheckAgain: // if the claim still stands, the service begins anew
+	case expandCheckAgain: // if the claim still stands, the service starts again
 		t.sends("jobs.find")
 		t.goes(ended)
 	default:
@@ -590,7 +590,7 @@ func (t *turn) sweep() {
 	case sweepPostpone:
 		t.sends("jobs.update")
 		t.goes(sweepStubs)
-	case sweepStubs, sweepStaged: // what is left of interrupted calls, an hour later
+	case sweepStubs, sweepStaged: // remains of interrupted calls, an hour later
 		t.sends([...]string{"jobs.delete", "occurrences.delete"}[c.next-sweepStubs])
 		t.goesIf(c.next == sweepStubs, sweepStaged, ended)
 	default:

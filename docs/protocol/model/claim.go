@@ -27,7 +27,7 @@ const (
 	settleKeep
 )
 
-// What a claim has read by one round trip of two commands.
+// The reads of a claim's round trip of two commands that have been answered.
 const (
 	readOccurrences = 1 << iota
 	readJobs
@@ -171,7 +171,7 @@ func (t *turn) stampEach() {
 		t.say("stamps %s", Slot(slot))
 		t.stamp(slot)
 	}
-	t.c.back |= one(slot) // those that it asked for
+	t.c.back |= one(slot) // the slots that it asked for
 	if t.c.these == 0 {
 		t.c.these, t.c.back = t.c.back, 0
 		t.goes(claimRead)
@@ -235,7 +235,7 @@ func (t *turn) claimReads() {
 	t.judge()
 }
 
-// of reports whether what was seen of an occurrence belongs to the job that was read.
+// of reports whether an occurrence, as the claim saw it, belongs to the job that was read.
 func (s *seen) of(j *jobDoc) bool {
 	return j.exists() && (s.revision == j.revision || s.heirs.has(int(j.revision)))
 }
@@ -360,7 +360,7 @@ func (t *turn) fireEach() {
 	t.fired(slot, c.kind == ClaimAck || c.kind == ClaimOne)
 }
 
-// fireEnds forgets all that the settlement does not need.
+// fireEnds forgets everything that the settlement does not need.
 func (t *turn) fireEnds() {
 	c := t.c
 	if c.done == 0 {
@@ -426,7 +426,7 @@ func (t *turn) settle() {
 	w, c := t.w, t.c
 	switch c.next {
 	case settleRead:
-		c.n, c.back = 0, c.these // those to be released
+		c.n, c.back = 0, c.these // the occurrences to release
 		c.these = 0
 		if c.kind != ClaimBury && c.kind != ClaimMiss {
 			t.goes(settleWrite)
@@ -481,7 +481,7 @@ func (t *turn) settlement() string {
 	return "occurrences.delete"
 }
 
-// afterWrite goes on when the occurrences are written.
+// afterWrite continues once the occurrences are written.
 func (t *turn) afterWrite() {
 	switch t.c.back = 0; {
 	case t.c.these != 0:

@@ -8,7 +8,7 @@ import (
 // Kind is the kind of a call.
 type Kind uint8
 
-// The kinds of calls. Claims differ by the outcome of what they fire.
+// The kinds of calls. Claims differ by the outcome of their firings.
 const (
 	NoCall Kind = iota
 	ClaimAck
@@ -52,15 +52,15 @@ func (k Kind) cancels() bool { return k == Cancel || k == CancelIf }
 
 // Scenario is the beginning of a search.
 type Scenario struct {
-	// Recurring tells that the job is a recurring one, and its tick B is still to be expanded.
+	// Recurring makes the job a recurring one, with its tick B still to be expanded.
 	Recurring bool
-	// Paused tells that the job is paused, and a claim has put its occurrence back.
+	// Paused makes the job paused, with its occurrence put back by a claim.
 	Paused bool
-	// Delivered tells that the occurrence of A was delivered.
+	// Delivered makes the occurrence of A delivered.
 	Delivered bool
-	// Absent tells that there is no job.
+	// Absent removes the job.
 	Absent bool
-	// Dead tells that there is a dead letter.
+	// Dead adds a dead letter.
 	Dead bool
 	// Calls are the calls, at most five. At most two are puts, and at most two triggers.
 	Calls []Kind

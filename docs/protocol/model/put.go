@@ -25,9 +25,9 @@ const (
 	putAnswer
 )
 
-// put is a submission by HTTP, and its Store.Put. The first job's instant A is near, and the client wants no instant
-// to fire twice: so it carries over what is pending, and leaves out what was settled. If the job has changed since it
-// was read, the model's submission ends, where the service's begins anew.
+// put is a submission over HTTP, and its Store.Put. The first job's instant A is near, and the client wants no instant
+// to fire twice: the put carries over the pending occurrences, and leaves out the settled ones. If the job has changed
+// since it was read, the model's submission ends; the service's starts again.
 func (t *turn) put() {
 	w, c := t.w, t.c
 	switch c.next {

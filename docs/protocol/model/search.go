@@ -30,8 +30,8 @@ const (
 )
 
 // Search tries every interleaving of a scenario's calls, with every possible stop of each call. It examines each state
-// as if all calls stopped there, their leases ended, and one more replica did all that is left. It leaves out one rule,
-// or none if that is zero. It ends at the first problem, or with an error if there are more states than the limit.
+// as if all calls stopped there, their leases ended, and one more replica finished the rest. It leaves out one rule, or
+// none if that is zero. It ends at the first problem, or with an error if there are more states than the limit.
 func Search(s Scenario, without Rule, limit int) (Result, error) {
 	return walk(s, without, limit, nil)
 }
@@ -161,7 +161,7 @@ func (t *turn) timePasses() bool {
 	return true
 }
 
-// expire ends the lease of a claim. What it has delivered and not settled may be delivered again.
+// expire ends the lease of a claim. Occurrences that it has delivered and not settled may be delivered again.
 func (w *World) expire(call int) {
 	c := &w.call[call]
 	for i := range w.slot {
@@ -182,7 +182,7 @@ func (w *World) expire(call int) {
 	}
 }
 
-// judge looks for a problem in a state, by doing all that is left if its calls stop there.
+// judge looks for a problem in a state, by finishing everything as if the calls stopped there.
 func (w *World) judge(without Rule) Problem {
 	if w.truth.problem != None {
 		return w.truth.problem
@@ -235,7 +235,7 @@ func (w *World) atRest() Problem {
 	return None
 }
 
-// finish does all that is left to do, as one more replica would, and judges the result.
+// finish does all remaining work, as one more replica would, and judges the result.
 func (w *World) finish(without Rule) Problem {
 	j, r := &w.job, &w.truth
 	t := &turn{w: w, off: without}
@@ -279,7 +279,7 @@ func (w *World) finish(without Rule) Problem {
 	return w.complete()
 }
 
-// complete reports what is lost once nothing is left to do.
+// complete reports losses, once no work remains.
 func (w *World) complete() Problem {
 	j, r := &w.job, &w.truth
 	for i := slotT; i < slots; i++ {

@@ -8,7 +8,7 @@ type turn struct {
 	c       *call
 	i       int
 	off     Rule
-	choice  int    // which of several next steps of the call it is
+	choice  int    // selects one of several possible next steps of the call
 	command string // the command that the step sends, if any
 	tell    func(format string, values ...any)
 }
@@ -49,7 +49,7 @@ func (t *turn) each(s *set) (slot int, ok bool) {
 	return slot, true
 }
 
-// goes sets the next step, and forgets what the call has read if it has ended.
+// goes sets the next step. If the call has ended, it forgets the call's reads.
 func (t *turn) goes(next step) {
 	t.c.next = next
 	if next == ended {
@@ -57,7 +57,7 @@ func (t *turn) goes(next step) {
 	}
 }
 
-// after goes on to a step once a set is empty, and else stays.
+// after sets the next step once a set is empty.
 func (t *turn) after(s set, next step) {
 	if s == 0 {
 		t.goes(next)

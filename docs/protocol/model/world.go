@@ -19,7 +19,7 @@ const (
 	slot3A          // of the second put
 	slot3B          //
 	slotT           // of a trigger
-	slotDead        // a dead letter, if the world begins with one; else of a second trigger
+	slotDead        // a dead letter, if the world begins with one; otherwise of a second trigger
 	slots
 )
 
@@ -135,7 +135,7 @@ type call struct {
 	next step
 	over bool // the time of a request is over, or the lease of a claim has ended
 
-	// The rest is what it has read, and what it remembers.
+	// The call's reads and notes.
 	job              jobDoc
 	these, won, done set  // of slots
 	back, orphans    set  // of slots
@@ -148,7 +148,7 @@ type call struct {
 	before           before // of a claim
 }
 
-// before has what had been answered when a claim stamped its occurrences.
+// before has the changes that were answered before a claim stamped its occurrences.
 type before struct {
 	ended     set   // revisions that were replaced or cancelled
 	alone     set   // slots that were cancelled
@@ -157,7 +157,7 @@ type before struct {
 	callback  uint8 // the job's definition
 }
 
-// truth has what happened, for the judgement. No step reads it.
+// truth is the history of a world, for the judgement. No step reads it.
 type truth struct {
 	instants   [4]set      // of the revisions
 	lineage    [4]revision // by revision: the first one of its job
@@ -174,7 +174,7 @@ type truth struct {
 	accepted   set         // slots of triggers that were accepted, and dead letters that were redriven
 	refused    set         // slots of triggers that were answered 404 or 503
 	deleted    bool        // the job was deleted by a client
-	stalled    bool        // a lease ended while its claim counted what it settled
+	stalled    bool        // a lease ended while its claim counted its settlements
 	replaced   bool        // there was a put
 	settled    [4]set      // by lineage: instants that were missed, buried or discarded
 	ever       [4]set      // by lineage: instants of any of its revisions
@@ -186,7 +186,7 @@ type truth struct {
 // most is the largest number of calls at once.
 const most = 5
 
-// World is one state: the store, the calls under way, and what has happened.
+// World is one state: the store, the calls under way, and the history.
 type World struct {
 	job   jobDoc
 	slot  [slots]occurrence

@@ -33,7 +33,7 @@ func main() {
 	data := flag.String("data", "", "`directory` of the data, made if missing (default: a temporary one, removed at exit)")
 	flag.Parse()
 
-	// Each command makes much garbage, and the data are small.
+	// Each command makes much garbage, but little data stays.
 	debug.SetGCPercent(400)
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

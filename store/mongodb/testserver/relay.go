@@ -115,7 +115,7 @@ func (r *relay) exchange(ctx context.Context, db net.Conn, request message) (mes
 		return nil, err
 	}
 	reply, err := readMessage(db)
-	if err == nil && request.command() == "createIndexes" { // the store has made its collections
+	if err == nil && request.command() == "createIndexes" { // the store has created its collections
 		err = indexIDs(ctx, r.data, request.database())
 	}
 	return reply, err
