@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// BatchError ends the results of a batch that broke. The items before Next have their results. What became of the items
-// from Next on is not known: send those again that are repeatable, see [Client.Put].
+// BatchError ends the results of a batch that broke. The items before Next have their results. The outcome of the items
+// from Next on is unknown: send those again that are repeatable, see [Client.Put].
 type BatchError struct {
 	Next int
 	Err  error
@@ -28,14 +28,14 @@ func (e *BatchError) Error() string {
 // Unwrap returns the reason.
 func (e *BatchError) Unwrap() error { return e.Err }
 
-// errStopped ends the items of a batch whose results nobody reads any more.
+// errStopped ends the items of a batch whose results are not read to the end.
 var errStopped = errors.New("the results are not read any more")
 
 // Batch creates or replaces the jobs, any number of them, and returns a result for each, in their order. Items are sent
 // while results are read, and neither are kept in memory. An item that is refused has its error in the result. An error
 // beside a result ends the batch: a [*BatchError], or an [*Error] if the batch was refused as a whole.
 //
-// The batch begins when the results are ranged over, and each time anew. One that broke is not sent again.
+// Each range over the results sends the batch again. A batch that broke is not sent again by itself.
 func (c *Client) Batch(ctx context.Context, jobs iter.Seq[Job]) iter.Seq2[BatchResult, error] {
 	return c.BatchIf(ctx, func(yield func(Job, Condition) bool) {
 		for job := range jobs {

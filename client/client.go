@@ -8,8 +8,8 @@
 // A request is sent again if that can do no harm by the service's contract (docs/guarantees.md, section 9):
 //
 //   - after 429, and if no connection could be made: nothing was done;
-//   - after 502, 503, 504 and a lost answer, if the request has the same effect however often it is made. That holds
-//     for all requests that read, and for most that change something; the comment of each method tells.
+//   - after 502, 503, 504 and a lost answer, if the request has the same effect however often it is made. That holds for
+//     all reads, and for most changes; see the comment of each method.
 //
 // Other requests fail with an error for which [OutcomeUnknown] is true: they may have taken effect. The service makes a
 // change within 30 s of the request's arrival, or never.
@@ -92,7 +92,7 @@ func (c *Client) For(tenant string) *Client {
 	return &other
 }
 
-// effect tells what sending a request again may do.
+// effect says whether a request may be sent again.
 type effect uint8
 
 const (
@@ -128,7 +128,7 @@ func path(segments ...string) string {
 	return b.String()
 }
 
-// answer is what came back, read whole.
+// answer is a whole response.
 type answer struct {
 	status int
 	header http.Header
@@ -180,7 +180,7 @@ func (c *Client) do(ctx context.Context, r request, out any) (answer, error) {
 	}
 }
 
-// verdict is what the error of an attempt says.
+// verdict classifies the error of an attempt.
 type verdict uint8
 
 const (
@@ -273,7 +273,7 @@ func drain(res *http.Response) {
 	_ = res.Body.Close()
 }
 
-// encode writes JSON without escaping what is harmless, so that payloads keep their bytes.
+// encode writes JSON without escaping harmless characters, so that payloads keep their bytes.
 func encode(v any) ([]byte, error) {
 	if raw, ok := v.(json.RawMessage); ok {
 		return raw, nil

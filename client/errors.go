@@ -57,7 +57,7 @@ type FieldError struct {
 	// Pointer is a JSON Pointer to the field; Parameter is the name of a parameter. One of them is empty.
 	Pointer   string `json:"pointer,omitempty"`
 	Parameter string `json:"parameter,omitempty"`
-	// Message says what would be right.
+	// Message describes the valid values.
 	Message string `json:"message"`
 }
 
@@ -119,7 +119,7 @@ func markUnknown(err error) {
 	}
 }
 
-// problem reads the error of an answer. One that is no problem document, as of a proxy, is told by its status.
+// problem reads the error of an answer. If that is no problem document, as from a proxy, the error has only its status.
 func problem(res *http.Response, body []byte) *Error {
 	e := &Error{}
 	if strings.HasPrefix(res.Header.Get("Content-Type"), "application/problem+json") {

@@ -43,7 +43,7 @@ func (j *Job) repeatable() bool {
 //
 // It is sent again after a lost answer if it is repeatable, or with a condition. A job with a Delay, a sequence without
 // StartAt and one with [PastFire] are not repeatable: each submission starts them again. If an instant passes between
-// two attempts and Past is empty, a replacement may skip it: Accepted.Skipped tells.
+// two attempts and Past is empty, a replacement may skip it: see Accepted.Skipped.
 func (c *Client) Put(ctx context.Context, job Job, conditions ...Condition) (Accepted, error) {
 	r := request{method: "PUT", path: path("jobs", job.Key), header: headers(conditions), body: job, about: true}
 	if !job.repeatable() && len(conditions) == 0 {
@@ -52,8 +52,8 @@ func (c *Client) Put(ctx context.Context, job Job, conditions ...Condition) (Acc
 	return c.submit(ctx, r)
 }
 
-// Patch applies a JSON merge patch (RFC 7396) to the job: what marshals to it, or a [json.RawMessage]. It is sent again
-// after a lost answer only with a condition.
+// Patch applies a JSON merge patch (RFC 7396) to the job. The patch is a value that marshals to it, or a
+// [json.RawMessage]. It is sent again after a lost answer only with a condition.
 func (c *Client) Patch(ctx context.Context, key string, patch any, conditions ...Condition) (Accepted, error) {
 	h := headers(conditions)
 	h.Set("Content-Type", "application/merge-patch+json")
@@ -154,7 +154,7 @@ func (c *Client) Trigger(ctx context.Context, key string) (Triggered, error) {
 	return call[Triggered](ctx, c, request{method: "POST", path: path("jobs", key, "trigger"), about: true, effect: once})
 }
 
-// CheckIn says that what an instant of a job with an ExpectBy was to lead to has happened. The zero time stands for the
+// CheckIn checks in for an instant of a job with an ExpectBy: the expected work is done. The zero time stands for the
 // latest instant that has passed; it is not sent again after a lost answer, since another instant may have passed.
 func (c *Client) CheckIn(ctx context.Context, key string, at time.Time) (CheckedIn, error) {
 	r := request{method: "POST", path: path("jobs", key, "check-in"), about: true}
@@ -183,8 +183,8 @@ func (c *Client) PreviewJob(ctx context.Context, job Job, count int) (Preview, e
 	})
 }
 
-// Explain tells why an instant of a job fired or did not, or what it waits for; also of a job that is gone. At is an
-// instant as RFC 3339 text, "next" or "last"; empty means "next".
+// Explain returns why an instant of a job fired or did not, or why it waits; also of a deleted job. At is an instant as
+// RFC 3339 text, "next" or "last"; empty means "next".
 func (c *Client) Explain(ctx context.Context, key, at string) (Explanation, error) {
 	return call[Explanation](ctx, c, request{
 		method: "GET", path: path("jobs", key, "explain"), query: query("at", at), about: true,

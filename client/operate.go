@@ -108,8 +108,8 @@ func (c *Client) Key(ctx context.Context, id string) (Key, error) {
 	return call[Key](ctx, c, request{method: "GET", path: path("keys", id)})
 }
 
-// CreateKey creates an API key. The answer has its secret, this once. It is not sent again after a lost answer: there
-// may then be a key that nobody knows, which [Client.Keys] lists.
+// CreateKey creates an API key. The answer has its secret, this once. It is not sent again after a lost answer: a key
+// with an unknown secret may then exist, which [Client.Keys] lists.
 func (c *Client) CreateKey(ctx context.Context, key NewKey) (Key, error) {
 	return call[Key](ctx, c, request{method: "POST", path: path("keys"), body: key, effect: once})
 }
@@ -179,17 +179,17 @@ func (c *Client) DeleteSigningSecret(ctx context.Context, name string) error {
 	return gone(a, err)
 }
 
-// Backlog counts what there is to fire, and lists at most so many tenants and destinations; 0 means 20.
+// Backlog counts the pending occurrences, and lists at most limit tenants and destinations; 0 means 20.
 func (c *Client) Backlog(ctx context.Context, limit int) (Backlog, error) {
 	return call[Backlog](ctx, c, request{method: "GET", path: path("backlog"), query: query("limit", number(limit))})
 }
 
-// Status tells how well the service does.
+// Status returns the state of the service.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	return call[Status](ctx, c, request{method: "GET", path: path("status")})
 }
 
-// Session tells who the client's key stands for, and what it may do.
+// Session returns the principal of the client's key, and its permissions.
 func (c *Client) Session(ctx context.Context) (Session, error) {
 	return call[Session](ctx, c, request{method: "GET", path: path("session")})
 }
@@ -217,7 +217,7 @@ func (c *Client) JobSchema(ctx context.Context) (json.RawMessage, error) {
 }
 
 // Document makes a request to a path of the API that has no method here, such as "/v1/backlog?limit=1", and returns the
-// answer's document. What it sends is sent as JSON; nil is no body. Only a GET is sent again after a lost answer.
+// answer's document. The body is sent as JSON; nil means none. Only a GET is sent again after a lost answer.
 func (c *Client) Document(ctx context.Context, method, target string, body any) (json.RawMessage, error) {
 	p, q, _ := strings.Cut(target, "?")
 	values, err := url.ParseQuery(q)

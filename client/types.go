@@ -52,7 +52,7 @@ type Job struct {
 	Key string `json:"key,omitempty"`
 	// Schedules are the instants at which to fire. They are kept to the millisecond, rounded up.
 	Schedules []time.Time `json:"schedules,omitempty"`
-	// Delay fires once, so long after the submission.
+	// Delay fires once, this time after the submission.
 	Delay Duration `json:"delay,omitzero"`
 	// Crontab fires again and again, such as "0 9 * * MON-FRI", "@daily", "@every 90s" or "H H(0-5) * * *".
 	Crontab string `json:"crontab,omitempty"`
@@ -97,7 +97,7 @@ const (
 type Step struct {
 	// Type is "job", "wait_certain_period", "wait_weekday" or "wait_specific_date".
 	Type string `json:"type"`
-	// Metadata is delivered by a job step instead of the callback's payload; nil for that one.
+	// Metadata is delivered by a job step instead of the callback's payload; nil means the callback's payload.
 	Metadata any `json:"metadata,omitempty"`
 	// Period and Unit are those of a wait_certain_period, such as 3 and "day".
 	Period *float64 `json:"delay_period,omitempty"`
@@ -125,7 +125,7 @@ type Retry struct {
 // Callback is the call to make, by its type. [HTTP], [RabbitMQ] and [Kafka] make one.
 type Callback struct {
 	Type string `json:"type"`
-	// Data is what the type defines. In answers it is a [json.RawMessage].
+	// Data has the form that the type defines. In answers it is a [json.RawMessage].
 	Data any `json:"data"`
 	// Envelope is "cloudevents" or "cloudevents-binary"; empty for the payload as it is.
 	Envelope string `json:"envelope,omitempty"`
@@ -254,7 +254,7 @@ type LastOutcome struct {
 // Occurrence is one pending firing of a job.
 type Occurrence struct {
 	ID string `json:"id"`
-	// DeliveryID is what the receiver gets with every attempt, to drop duplicates.
+	// DeliveryID is the id that every attempt has, by which receivers drop duplicates.
 	DeliveryID string    `json:"deliveryId"`
 	Timestamp  time.Time `json:"timestamp"`
 	Step       *int      `json:"step,omitempty"`
@@ -306,12 +306,12 @@ type Triggered struct {
 	Timestamp  time.Time `json:"timestamp"`
 }
 
-// CheckedIn is what a check-in did.
+// CheckedIn is the result of a check-in.
 type CheckedIn struct {
 	Key string `json:"key"`
 	// At is the instant that it was about; zero if none was expected.
 	At time.Time `json:"at,omitzero"`
-	// Cancelled tells that the check-in was expected, and came in time.
+	// Cancelled reports that the check-in was expected, and came in time.
 	Cancelled bool `json:"cancelled"`
 }
 
@@ -370,8 +370,8 @@ type HistoryEntry struct {
 	MissingUntil time.Time `json:"missingUntil,omitzero"`
 }
 
-// Explanation tells why an instant fired or did not, or what it waits for. Its codes are those of docs/explain.md;
-// later versions may have more.
+// Explanation says why an instant fired or did not, or why it waits. Its codes are those of docs/explain.md; later
+// versions may have more.
 type Explanation struct {
 	Key    string `json:"key"`
 	Tenant string `json:"tenant"`
@@ -620,7 +620,7 @@ type Replica struct {
 	Version string    `json:"version,omitempty"`
 	Since   time.Time `json:"since,omitzero"`
 	Seen    time.Time `json:"seen"`
-	// Ready is nil for a replica of an earlier version, which does not tell.
+	// Ready is nil for a replica of an earlier version, which does not report it.
 	Ready *bool `json:"ready,omitempty"`
 }
 
@@ -634,7 +634,7 @@ type Lateness struct {
 	Hours []LatenessHour `json:"hours,omitempty"`
 }
 
-// LatenessHour is the lateness of what was fired in one hour.
+// LatenessHour is the lateness of the firings of one hour.
 type LatenessHour struct {
 	From  time.Time `json:"from"`
 	Count int       `json:"count"`
@@ -674,9 +674,9 @@ type DestinationState struct {
 	PartsDown int `json:"partsDown,omitempty"`
 }
 
-// Session is who is asking, and what they may do.
+// Session describes the caller and its permissions.
 type Session struct {
-	// Authentication is "keys", or "none" where the operator asks nobody for a key.
+	// Authentication is "keys", or "none" for a service without keys.
 	Authentication string `json:"authentication"`
 	// ID is the id of the key, the subject of the token, or "anyone".
 	ID          string   `json:"id"`

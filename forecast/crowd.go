@@ -40,7 +40,7 @@ const (
 	mostTold      = 10
 )
 
-// NewCrowd makes a crowd that tells of seconds with more than a number of occurrences; nil if that is zero.
+// NewCrowd returns a crowd that reports seconds with more than most occurrences; nil if most is zero.
 func NewCrowd(plans *Reader, most int) *Crowd {
 	if most == 0 {
 		return nil
@@ -49,7 +49,7 @@ func NewCrowd(plans *Reader, most int) *Crowd {
 }
 
 // Submitted notes due times of a job that was stored at now, and returns the crowded ones among the first thousand of
-// them, at most ten. It never waits for the store: what others submit counts once the plan was read again, in the
+// them, at most ten. It never waits for the store: jobs from other replicas count once the plan was read again, in the
 // background.
 func (c *Crowd) Submitted(now time.Time, due []time.Time) []Crowded {
 	return c.look(now, due, true)
@@ -64,7 +64,7 @@ func (c *Crowd) look(now time.Time, due []time.Time, submitted bool) (crowded []
 	}
 	c.lock.Lock()
 	defer c.lock.Unlock()
-	defer c.refresh(now) // after the noting: what is stored already is in the plan
+	defer c.refresh(now) // after the noting: stored jobs are in the plan
 	seconds := make(map[int64]int)
 	for _, at := range due[:min(len(due), mostLookedAt)] {
 		seconds[at.Unix()]++

@@ -12,7 +12,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/memory"
 )
 
-// TestCrowd: seconds are crowded by what is planned, by crontabs too, and by what was submitted since.
+// TestCrowd: planned occurrences, also those of crontabs, and later submissions crowd a second.
 func TestCrowd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memory.New()
@@ -44,7 +44,7 @@ func TestCrowd(t *testing.T) {
 		many := append(slices.Repeat([]time.Time{monday.Add(time.Hour)}, 7), one...)
 		expect("many in one job", crowd.Submitted(now, many), "[09:00:00 8 10:00:00 7]")
 
-		// What was submitted is in the plan when it is read again, or is not there any more.
+		// When the plan is read again, it has the submissions that still exist.
 		now = now.Add(2 * time.Minute)
 		_ = crowd.Look(now, one)
 		synctest.Wait()

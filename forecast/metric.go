@@ -23,8 +23,8 @@ const (
 	metricPeriod = time.Hour
 )
 
-// Collector returns the metric of what falls due in the next hour. Now is the clock. Every is the age of a plan at
-// which a scrape has it read again, in the background; with zero, only forecasts read plans.
+// Collector returns the metric of the occurrences that fall due in the next hour. Now is the clock. Every is the age of
+// a plan from which on a scrape starts a new reading, in the background; with zero, only forecasts read plans.
 func (r *Reader) Collector(now func() time.Time, every time.Duration) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "carillon_forecast_next_hour",

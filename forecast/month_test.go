@@ -14,8 +14,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store/memory"
 )
 
-// replica fires what is due on a store, as a dispatcher does, on a clock that jumps from one due time to the next. It
-// counts by the hour, and by what a forecast tells.
+// replica fires the due occurrences of a store, as a dispatcher does, on a clock that jumps from one due time to the
+// next. It counts by the hour, and by the keys of a forecast.
 type replica struct {
 	*testing.T
 	store store.Store
@@ -122,8 +122,8 @@ func submit(t *testing.T, to store.Store, now time.Time, tenant, body string) {
 // expansion is that of the replica of the test.
 var expansion = job.Expansion{Horizon: 2 * time.Hour, CatchUpLimit: job.DefaultCatchUpLimit}
 
-// What a forecast tells of a month is what fires in that month, in each hour, by tenant and by destination: with
-// crontabs around changes of the clocks, sequences, lists, spreads, and jobs that are paused, cancelled, or end.
+// The forecast of a month equals the firings of that month, in each hour, by tenant and by destination: with crontabs
+// around clock changes, sequences, lists, spreads, and jobs that are paused, are cancelled, or end.
 func TestMonthIsForecastExactly(t *testing.T) {
 	// Europe changes its clocks on 26 March, America on 2 April.
 	memory := memory.New()

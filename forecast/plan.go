@@ -120,7 +120,7 @@ type reader struct {
 }
 
 func (r *reader) add(j *job.Job) {
-	if job.Reserved(j.Key) { // they follow what other jobs do
+	if job.Reserved(j.Key) { // they follow from other jobs
 		return
 	}
 	from := r.At.Add(-time.Duration(j.Options.Spread))

@@ -9,7 +9,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Query asks what falls due in consecutive steps.
+// Query asks for the occurrences that fall due in consecutive steps.
 type Query struct {
 	// From is not before the plan's time. Steps of the length Step follow it.
 	From  time.Time
@@ -21,7 +21,7 @@ type Query struct {
 	Top int
 	// Waiting are the occurrences that are due before From already.
 	Waiting []Waiting
-	// Capacity is what can be fired. With a PerSecond of zero, nothing is simulated, and nothing is left at any time.
+	// Capacity is the capacity of the replicas. With a PerSecond of zero, nothing is simulated, and Left is always zero.
 	Capacity
 }
 
@@ -31,10 +31,10 @@ type Waiting struct {
 	N int
 }
 
-// Report is what falls due.
+// Report is the answer to a [Query].
 type Report struct {
 	Steps []Step
-	// Total counts what falls due in all steps.
+	// Total counts the occurrences that fall due in all steps.
 	Total int
 	// Paused counts the occurrences of paused jobs and tenants in that time, which do not fire. No other number has
 	// them.
@@ -47,13 +47,13 @@ type Report struct {
 	Unmatched []string
 }
 
-// Step is what falls due in one step.
+// Step has the occurrences that fall due in one step.
 type Step struct {
 	From  time.Time
 	Count int
 	// Tenants, Destinations and Priorities have the parts of Count, the largest first.
 	Tenants, Destinations, Priorities []Part
-	// Left is what waits at the step's end, of this and of earlier steps.
+	// Left counts the occurrences that wait at the step's end, of this and of earlier steps.
 	Left int
 	// DrainedAt is the time from which nothing waits any more. It is zero if nothing had to wait, or if something waits
 	// for as long as was looked, which is twice the time of the steps.
@@ -64,7 +64,7 @@ type Step struct {
 type Part struct {
 	Name  string
 	Count int
-	// DrainedAt is that of the step, for what waits for a destination.
+	// DrainedAt is the DrainedAt of the step, for the occurrences of this destination.
 	DrainedAt time.Time
 }
 

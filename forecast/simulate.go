@@ -11,7 +11,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Capacity is what can be fired.
+// Capacity is the capacity of all replicas.
 type Capacity struct {
 	// PerSecond is the number of occurrences that all replicas together fire in a second; more than zero.
 	PerSecond float64
@@ -47,7 +47,7 @@ type Down struct {
 	From, Until time.Time
 }
 
-// Firing is the course of firing what the [Counts] have.
+// Firing is the result of a simulation.
 type Firing struct {
 	// Left has the occurrences that wait at the end of each period.
 	Left []int
@@ -61,11 +61,13 @@ type Firing struct {
 // slotsAtOnce is the number of slots that the policy divides at once.
 const slotsAtOnce = 1000
 
-// mostClaims bounds the claims of one simulation, and so its cost to some seconds. What is left then waits.
+// mostClaims bounds the claims of one simulation, and so its cost to some seconds. The remaining occurrences then count
+// as waiting.
 const mostClaims = 200_000
 
-// Simulate fires what falls due. Periods beyond the counted ones have no arrivals; they only show when the rest is
-// drained. Each period's arrivals come at its beginning. Before are occurrences that were due before the first period.
+// Simulate fires the counted occurrences. Periods beyond the counted ones have no arrivals; they only show when the
+// rest is drained. Each period's arrivals come at its beginning. Before are occurrences that were due before the first
+// period.
 //
 // The slots of each period are divided between lanes by the dispatcher's policy. An occurrence whose destination takes
 // no more waits aside, without a slot, and is among the first when its destination takes some again: as the dispatcher

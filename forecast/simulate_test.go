@@ -57,7 +57,7 @@ func TestDrain(t *testing.T) {
 	for name, c := range map[string]struct {
 		put    func(t *testing.T, s store.Store)
 		change func(*forecast.Query)
-		// after 09:00, and what is left an hour later
+		// after 09:00, and the rest an hour later
 		drained, drainedOfA time.Duration
 		left                int
 	}{
@@ -142,7 +142,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// Bounds are told.
+// The report says that a bound was reached.
 func TestBounds(t *testing.T) {
 	s := memory.New()
 	for _, destination := range []string{"a", "b", "c"} {

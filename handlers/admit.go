@@ -175,8 +175,8 @@ func Local(next http.Handler) http.Handler {
 	})
 }
 
-// isLocal reports whether a request's host is localhost or an IP address. Whoever owns any other name decides which
-// address it stands for. Browsers always send a host.
+// isLocal reports whether a request's host is localhost or an IP address. The owner of any other name can resolve it to
+// any address. Browsers always send a host.
 func isLocal(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

@@ -102,7 +102,7 @@ func TestPermissionsAreTheSpecifiedOnes(t *testing.T) {
 	}
 }
 
-// TestKeysAreAskedFor: what is no valid key is answered alike, whatever is wrong with it.
+// TestKeysAreAskedFor: all invalid keys get the same answer, for whatever reason they are invalid.
 func TestKeysAreAskedFor(t *testing.T) {
 	t.Parallel()
 	a := newKeyedAPI(t)
@@ -217,7 +217,8 @@ func TestTenantFollowsFromTheKey(t *testing.T) {
 	}
 }
 
-// TestLookalikesOfHeaders: what a proxy may take for a header that decides is refused, with and without keys.
+// TestLookalikesOfHeaders: names that a proxy may take for a header of authentication are refused, with and without
+// keys.
 func TestLookalikesOfHeaders(t *testing.T) {
 	t.Parallel()
 	a := newKeyedAPI(t)
@@ -235,7 +236,8 @@ func TestLookalikesOfHeaders(t *testing.T) {
 	}
 }
 
-// TestHeadersOnTheWire: what is sent twice, in whatever case, or in a form that others may read otherwise, is refused.
+// TestHeadersOnTheWire: a header that is sent twice, in any case, or in a form that others may read otherwise, is
+// refused.
 func TestHeadersOnTheWire(t *testing.T) {
 	t.Parallel()
 	a := newKeyedAPI(t)
@@ -275,7 +277,7 @@ func TestHeadersOnTheWire(t *testing.T) {
 	}
 }
 
-// TestTokenForNothing: what an issuer gives no role, or no tenant, may do nothing.
+// TestTokenForNothing: a token without a role or without a tenant may do nothing.
 func TestTokenForNothing(t *testing.T) {
 	t.Parallel()
 	for _, p := range []access.Principal{
@@ -345,7 +347,7 @@ func TestWrongKeysAreLimitedByAddress(t *testing.T) {
 	a.ask(here, http.Header{}).want(429)
 	a.ask(here, wrong(n)).want(401)
 	a.ask(here, wrong(n)).want(429)
-	for i := range 9000 { // so many other addresses that it is forgotten
+	for i := range 9000 { // enough other addresses for this one to be forgotten
 		from := fmt.Sprintf("198.18.%d.%d:1", i/256, i%256)
 		if got := a.askOnly(from, wrong(0)); got != 401 {
 			t.Fatalf("another address is answered with %d", got)
@@ -363,7 +365,7 @@ func (k *keyedAPI) askOnly(from string, header http.Header) int {
 	return recorder.Code
 }
 
-// unavailable is an authenticator that can't tell.
+// unavailable is an authenticator that can't decide.
 type unavailable struct{}
 
 func (unavailable) Authenticate(context.Context, string, time.Time) (access.Principal, error) {
@@ -381,7 +383,7 @@ func (broken) Authenticate(context.Context, string, time.Time) (access.Principal
 
 func (broken) Knows(string, time.Time) bool { return false }
 
-// TestWhoAsksCanNotBeTold: then nobody is admitted, and told nothing.
+// TestWhoAsksCanNotBeTold: while the caller can't be identified, nobody is admitted, and the answer contains no cause.
 func TestWhoAsksCanNotBeTold(t *testing.T) {
 	t.Parallel()
 	for status, auth := range map[int]access.Authenticator{503: unavailable{}, 500: broken{}} {

@@ -40,7 +40,7 @@ type attempt struct {
 	// present is the job as it was last read; pending are its occurrences that may be claimed before it is replaced.
 	present store.JobStatus
 	pending []job.Occurrence
-	// neverFires is the reason that the schedule can't begin anew. It fails the attempt unless the job already has the
+	// neverFires is the reason that the schedule can't begin again. It fails the attempt unless the job already has the
 	// same schedule.
 	neverFires error
 	// admitted is the submission's share of the tenant's quotas, held until the outcome is known.

@@ -33,7 +33,7 @@ type auditLine struct {
 	Status, Changed, Failed                         int
 }
 
-// brief has what decides who changed what, in a form that is easy to compare.
+// brief returns the line in a form that is easy to compare.
 func (l auditLine) brief() string {
 	text := fmt.Sprintf("%s %s %s", l.Principal, l.Action, l.Result)
 	for _, f := range []struct{ name, value string }{{"tenant", l.Tenant}, {"key", l.Key}, {"target", l.Target}, {"query", l.Query}} {
@@ -82,7 +82,7 @@ func auditLines(t *testing.T, text string) (all []auditLine) {
 	return all
 }
 
-// TestAuditTellsWhoChangedWhat makes every kind of change, and looks at what the trail has of it.
+// TestAuditTellsWhoChangedWhat makes every kind of change, and compares the lines of the trail.
 func TestAuditTellsWhoChangedWhat(t *testing.T) {
 	t.Parallel()
 	a, end := auditedAPI(t)
@@ -187,7 +187,7 @@ func TestAuditOfKeys(t *testing.T) {
 	line(404, " GET /v1/tenants/:tenant refused target=bolt")
 	a.call("GET", "/v1/dead-letters?key=k", "", viewer).want(200)
 	line(200, " GET /v1/dead-letters done tenant=acme query=key=k")
-	a.call("GET", "/v1/jobs/mail%2Fk", "", viewer).want(404) // there is none: nothing to tell
+	a.call("GET", "/v1/jobs/mail%2Fk", "", viewer).want(404) // there is no such job: no line
 	a.call("GET", "/v1/jobs?prefix=k", "", viewer).want(200)
 	a.call("POST", "/v1/keys/"+key.ID+"/rotate", `{"overlap":"1h"}`, admin).want(200)
 	line(200, " POST /v1/keys/:id/rotate done target="+key.ID)
@@ -230,7 +230,7 @@ func TestNoKeysInRecords(t *testing.T) {
 	}
 }
 
-// lineByLine passes what is written on.
+// lineByLine passes on the lines that are written.
 type lineByLine chan string
 
 func (w lineByLine) Write(p []byte) (int, error) { w <- string(p); return len(p), nil }
@@ -247,7 +247,7 @@ func (w lineByLine) next(t *testing.T) string {
 	}
 }
 
-// TestAuditOfFailures: what failed, panicked or broke off is in the trail too.
+// TestAuditOfFailures: requests that failed, panicked or broke off are in the trail too.
 func TestAuditOfFailures(t *testing.T) {
 	t.Parallel()
 	written := make(lineByLine, 100)

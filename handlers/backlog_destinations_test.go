@@ -19,7 +19,7 @@ type placer struct{ sender }
 
 func (placer) Destination(data []byte) string { return string(data) }
 
-// As long as there is little, it is told exactly, also what goes to where this replica has sent nothing.
+// A small backlog is reported exactly, also for destinations to which this replica has sent nothing.
 func TestBacklogByDestination(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, func(c *handlers.Config) {
@@ -52,7 +52,7 @@ func expectDestinations(t *testing.T, got backlog, want []destination) {
 	}
 }
 
-// Of much, it is told which part of it goes where, by a sample; and that adds up to all of it.
+// A large backlog is divided among destinations by a sample, and the parts add up to the whole.
 func TestBacklogByDestinationOfMuch(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector sees the same in other tests")
@@ -133,7 +133,7 @@ func TestBacklogByDestinationOfMuch(t *testing.T) {
 					t.Errorf("it is %+v", d)
 				}
 				of, scale := want[d.Name], 1.0
-				if all.AtLeast { // of what is there, only so much was counted
+				if all.AtLeast { // the count stopped at its bound
 					scale = float64(all.Due) / float64(h.size())
 				}
 				far := func(got, want int) bool {
@@ -150,7 +150,7 @@ func TestBacklogByDestinationOfMuch(t *testing.T) {
 	}
 }
 
-// What is claimed, or given back, between counting and looking adds up all the same.
+// The parts add up even if occurrences are claimed or given back between the count and the sample.
 func TestBacklogByDestinationMeanwhile(t *testing.T) {
 	t.Parallel()
 	for _, moves := range []time.Duration{time.Hour, -2 * time.Hour} {
@@ -169,7 +169,7 @@ func TestBacklogByDestinationMeanwhile(t *testing.T) {
 	}
 }
 
-// What paused tenants have takes no time, however much it is.
+// The backlog of paused tenants takes no time to drain, however large it is.
 func TestBacklogOfPausedDrainsNever(t *testing.T) {
 	t.Parallel()
 	h := newHeap(t)
@@ -186,12 +186,12 @@ func TestBacklogOfPausedDrainsNever(t *testing.T) {
 
 var acmeLane = job.Lane{Tenant: "acme"}
 
-// heap is a stock that has what it is given.
+// heap is a stock that has the occurrences that are added.
 type heap struct {
 	lanes map[job.Lane][]store.Sampled
 	t     *testing.T
-	until map[job.Lane]time.Time // what becomes due before was sampled or passed over
-	moves time.Duration          // what is sampled has become due so much later than it was counted
+	until map[job.Lane]time.Time // by lane: the occurrences that are due before were sampled or skipped
+	moves time.Duration          // added to the due times of samples, as if they had changed since the count
 
 	samples, sampled int
 }
@@ -200,8 +200,8 @@ func newHeap(t *testing.T) *heap {
 	return &heap{lanes: map[job.Lane][]store.Sampled{}, until: map[job.Lane]time.Time{}, t: t}
 }
 
-// add adds n occurrences to the end of a lane, the first due so long after the start and the next one so much later
-// each; to tells what each one's callback is.
+// add adds n occurrences to the end of a lane. The first is due at the start plus after, and each other one apart
+// later. The function to returns the callback of each.
 func (h *heap) add(lane job.Lane, after, apart time.Duration, n int, to func(int) string) {
 	for i := range n {
 		c := job.Callback{Type: "http", Data: []byte(to(i))}
@@ -222,7 +222,7 @@ func (h *heap) size() (n int) {
 	return n
 }
 
-// byDestination is what there really is.
+// byDestination returns the true backlog.
 func (h *heap) byDestination() map[string]share {
 	want := map[string]share{}
 	for _, all := range h.lanes {

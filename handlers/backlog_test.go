@@ -128,7 +128,7 @@ func TestBacklog(t *testing.T) {
 	}
 }
 
-// What is due is held by whoever has claimed it.
+// A claimed occurrence counts as held.
 func TestBacklogOfWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -140,7 +140,7 @@ func TestBacklogOfWhatIsHeld(t *testing.T) {
 	}
 }
 
-// How replicas treat a tenant's jobs that name no priority is theirs to say, if they do.
+// If replicas report the priority of a tenant's jobs without one, the backlog has that priority.
 func TestBacklogByAutomaticPriority(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, func(c *handlers.Config) {
@@ -170,7 +170,7 @@ func priorities(of map[string]job.Priority) func(context.Context, []job.Tenant) 
 	}
 }
 
-// Neither a rate of nothing nor nothing that is due has an end to foretell; what ends soon takes a second.
+// Without a rate, or without due occurrences, there is no time to drain. The least time is a second.
 func TestBacklogDrains(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -229,7 +229,7 @@ func TestBacklogIsBounded(t *testing.T) {
 	}
 }
 
-// However many ask, what there is is counted once in two seconds, or in fifty times as long as that takes.
+// However many clients ask, the backlog is counted once in two seconds, or in fifty times the duration of a count.
 func TestBacklogIsCountedSeldom(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ takes, lasts time.Duration }{{0, 2 * time.Second}, {10 * time.Millisecond, 2 * time.Second}, {3 * time.Second, 150 * time.Second}} {
@@ -272,7 +272,7 @@ func TestBacklogIsCountedThoughTheClientGoes(t *testing.T) {
 	})
 }
 
-// What can't be counted is not told, and counted anew when somebody asks again.
+// If the count fails, the answer has no backlog, and the next request counts again.
 func TestBacklogThatCannotBeCounted(t *testing.T) {
 	t.Parallel()
 	s := &stock{lanes: lanesDue(1), each: 2000}
@@ -307,7 +307,7 @@ func lanesDue(n int) (lanes []store.LaneDue) {
 	return lanes
 }
 
-// asker makes what asks an API on the bubble's clock for the backlog, and answers the status.
+// asker returns a function that asks an API on the bubble's clock for the backlog, and returns the status.
 func asker(t *testing.T, s *stock) func(context.Context) int {
 	api := handlers.New(handlers.Config{Inspector: s, Records: noRecords{}, Callbacks: callbacks.NewRegistry(), MaxBody: 1})
 	return func(ctx context.Context) int {
@@ -325,12 +325,12 @@ func (noRecords) Records(context.Context, store.RecordFilter) ([]store.Record, e
 	return nil, nil
 }
 
-// stock has lanes in which as much is due of each, and counts what is read of them.
+// stock has lanes with the same number of due occurrences each, and counts the reads.
 type stock struct {
 	total  store.Count
 	lanes  []store.LaneDue
 	each   int
-	takes  time.Duration // what each Backlog does
+	takes  time.Duration // the duration of each Backlog
 	failAt int           // the call of each request that fails, from 1
 
 	calls, times              int // since the last Backlog, and of it
@@ -339,7 +339,7 @@ type stock struct {
 	between                   int // entries that were read to count from one sample to the next
 }
 
-// Sample answers as much as is asked for, a millisecond between them, of each lane that has as much.
+// Sample returns up to limit occurrences of a lane, a millisecond apart, as far as the lane has them.
 func (s *stock) Sample(_ context.Context, _ job.Lane, from time.Time, limit int) (found []store.Sampled, err error) {
 	if from.IsZero() {
 		from = start.Add(-time.Duration(s.each) * time.Millisecond)
@@ -374,7 +374,7 @@ func (s *stock) DueLanes(_ context.Context, p store.DueParams) (store.DuePage, e
 	return duePage(s.lanes, p), s.call()
 }
 
-// duePage is a page of what is due in lanes.
+// duePage returns a page of the due times of lanes.
 func duePage(lanes []store.LaneDue, p store.DueParams) (page store.DuePage) {
 	due := slices.DeleteFunc(lanesAfter(lanes, p.After, len(lanes)), func(l store.LaneDue) bool { return l.DueAt.After(p.Until) })
 	if page.Lanes = due; len(due) > p.Limit {
@@ -451,7 +451,7 @@ func TestBacklogOfTenantsBehindMuch(t *testing.T) {
 	}
 }
 
-// endless is a heap whose first lane has so many due times that no page is the last.
+// endless is a heap whose first lane has due times without end, so that no page is the last.
 type endless struct {
 	*heap
 	pages *int

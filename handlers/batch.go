@@ -93,8 +93,8 @@ func (a *api) runBatch(c *gin.Context, items itemReader, results *resultWriter, 
 				results.add(failure(chunk.items[0].index, "", p))
 				return results.end() == nil
 			}
-			// Items that arrived while the previous chunk was stored may be stored for as long after its end as others after
-			// their arrival. They still do not undo what was changed since they arrived.
+			// For items that arrived while the previous chunk was stored, the time limit begins at that chunk's end. They still
+			// do not undo changes that were made since their arrival.
 			over := latest(chunk.arrived, ended).Add(store.Within)
 			if failed++; !a.putChunk(ctx, c, chunk.arrived, over, chunk.items, before, results) {
 				failed = 0
@@ -305,7 +305,7 @@ func (e earlier) since(newer store.Span) {
 	})
 }
 
-// allow lets a submission replace what an earlier chunk has stored.
+// allow lets a submission replace the job that an earlier chunk has stored.
 func (e earlier) allow(s *submission) {
 	if version := e[s.job.Name]; version > s.newer.After && s.newer != (store.Span{}) {
 		s.newer.After = version

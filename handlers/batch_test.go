@@ -212,7 +212,7 @@ func TestBatchConditions(t *testing.T) {
 		} {
 			for _, at := range []time.Duration{-time.Hour, 3 * time.Hour} { // it is read first, or put at once
 				if c.status < 300 && at < 0 {
-					continue // it would change what follows
+					continue // it would change the following items
 				}
 				items := []string{body("x", time.Hour), with(body(c.key, at), c.name, c.value), body("y", time.Hour)}
 				got := a.batch(media, items...)

@@ -21,8 +21,8 @@ import (
 )
 
 // BenchmarkSubmit submits 10,000 jobs of one instant, with 200 bytes of payload, to an API whose store does nothing,
-// and without a network: what is left is reading, checking and answering. It reports the processor time for each job,
-// of all cores, which other work on the machine changes little.
+// and without a network. So it measures the reading, checking and answering. It reports the processor time per job, of
+// all cores, which other work on the machine changes little.
 func BenchmarkSubmit(b *testing.B) {
 	const discard, hook = `"type":"discard","data":{`, `"type":"http","data":{"url":"https://example.com/orders/hook",`
 	for _, c := range []struct{ name, path, media, callback string }{
@@ -145,7 +145,7 @@ func (storesNothing) WriteRecords(_ context.Context, changes []store.RecordChang
 	return make([]error, len(changes))
 }
 
-// processorTime is what this process has used.
+// processorTime returns the processor time that this process has used.
 func processorTime(b *testing.B) time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {

@@ -20,8 +20,8 @@ type Recorder interface {
 	Record(entries ...*history.Entry)
 }
 
-// record records changes of jobs that the caller of a context has made. Their entries have names, kinds and what is
-// particular to them.
+// record records changes of jobs by the caller of a context. It sets the time, the principal and the request of each
+// entry.
 func (a *api) record(ctx context.Context, changes ...*history.Entry) {
 	if a.History == nil || len(changes) == 0 {
 		return
@@ -36,7 +36,7 @@ func (a *api) record(ctx context.Context, changes ...*history.Entry) {
 	a.History.Record(changes...)
 }
 
-// appendChange appends what history tells of a put that took effect.
+// appendChange appends the entry of a put that took effect.
 func (a *api) appendChange(
 	changes []*history.Entry, t *attempt, put *store.Put, replaced job.Revision,
 ) []*history.Entry {
@@ -57,11 +57,11 @@ func (a *api) appendChange(
 	return append(changes, e)
 }
 
-// mostMissed bounds the entries of what one submission has missed.
+// mostMissed bounds the entries of missed occurrences of one submission.
 const mostMissed = 100
 
-// appendMissed appends what history tells of occurrences that were submitted after their deadline, in order of their
-// instants. Of very many, the first entry stands for all before it too.
+// appendMissed appends the entries of occurrences that were submitted after their deadline, in order of their instants.
+// If there are more than mostMissed, the first entry stands for all earlier ones too.
 func appendMissed(to []*history.Entry, missed []job.Occurrence, now time.Time) []*history.Entry {
 	if len(missed) == 0 || job.Reserved(missed[0].Name.Key) {
 		return to
@@ -79,7 +79,7 @@ func appendMissed(to []*history.Entry, missed []job.Occurrence, now time.Time) [
 	return to
 }
 
-// recordMissed records instants that were missed when they were submitted, as the dispatcher does with others.
+// recordMissed records instants that were missed at their submission, as the dispatcher records others.
 func (a *api) recordMissed(missed []*history.Entry) {
 	if len(missed) == 0 {
 		return
@@ -91,7 +91,7 @@ func (a *api) recordMissed(missed []*history.Entry) {
 	}
 }
 
-// recordDead records what became of dead letters.
+// recordDead records the redrive or the deletion of dead letters.
 func (a *api) recordDead(ctx context.Context, letters []job.Occurrence, outcome store.DeadOutcome) {
 	if a.History == nil {
 		return
@@ -108,8 +108,8 @@ func (a *api) recordDead(ctx context.Context, letters []job.Occurrence, outcome 
 	a.record(ctx, changes...)
 }
 
-// differences are the parts in which two definitions of a job differ, sorted: "schedule", "callback", and the names of
-// options.
+// differences returns the names of the parts in which two definitions of a job differ, sorted: "schedule", "callback",
+// and those of options.
 func differences(before, after *job.Job) (parts []string) {
 	if !before.Schedule.Same(&after.Schedule) {
 		parts = append(parts, "schedule")
@@ -133,7 +133,7 @@ func differences(before, after *job.Job) (parts []string) {
 	return parts
 }
 
-// members are the members of a document, each encoded.
+// members returns the members of a document, each encoded.
 func members(document any) (all map[string]jsontext.Value) {
 	if err := json.Unmarshal(mustEncode(document), &all); err != nil { // it is an object
 		panic(err)

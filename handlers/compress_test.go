@@ -12,7 +12,8 @@ import (
 	"github.com/carillon-scheduler/carillon/handlers"
 )
 
-// raw asks as [api.call] does, with the client's own wishes for the coding, and answers with what came over the wire.
+// raw makes a request as [api.call] does, with the client's own Accept-Encoding, and returns the answer as it came over
+// the wire.
 func (a *api) raw(method, path, accept string, headers ...string) answer {
 	a.Helper()
 	request, err := http.NewRequestWithContext(a.Context(), method, a.url+path, http.NoBody)
@@ -49,8 +50,8 @@ func unzip(t *testing.T, body []byte) []byte {
 	return plain
 }
 
-// TestCompression: what is large is compressed for who takes that, and each form has a tag of its own that does for
-// both conditions.
+// TestCompression: a large answer is compressed for clients that accept that. Each form has a tag of its own, which
+// serves both conditions.
 func TestCompression(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, func(c *handlers.Config) { c.Limits.Instants = 100 })

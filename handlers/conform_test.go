@@ -27,7 +27,7 @@ func (a *api) conforms(request *http.Request, body string, got answer) {
 	if path != "" {
 		operation = a.spec.Paths.Value(path).GetOperation(request.Method)
 	}
-	if operation == nil { // 404 and 405 of what is not there, HEAD and OPTIONS
+	if operation == nil { // 404, 405, HEAD and OPTIONS
 		if got.status >= 400 && request.Method != http.MethodHead {
 			a.isProblem(got)
 		}
@@ -43,7 +43,7 @@ func (a *api) conforms(request *http.Request, body string, got answer) {
 		Route: &routers.Route{
 			Spec: a.spec, Path: path, PathItem: a.spec.Paths.Value(path), Method: request.Method, Operation: operation,
 		},
-		// It compiles a schema anew for each body, so bodies are checked here.
+		// openapi3filter compiles a schema again for each body, so bodies are checked here.
 		Options: &openapi3filter.Options{
 			IncludeResponseStatus: true, ExcludeRequestBody: true, ExcludeResponseBody: true,
 			AuthenticationFunc: openapi3filter.NoopAuthenticationFunc,

@@ -276,7 +276,7 @@ func TestKeysThatAreWordsOfPaths(t *testing.T) {
 	}
 }
 
-// TestControlThatFails tells that it failed, and wakes no one.
+// TestControlThatFails: a change that fails is answered with its failure, and wakes no loop.
 func TestControlThatFails(t *testing.T) {
 	t.Parallel()
 	for _, verb := range verbs {

@@ -257,7 +257,7 @@ func (a *api) deadLetterSlice(
 		ids = append(ids, o.ID)
 	}
 	if n, err = a.settleDead(ctx, filter.Tenant, ids, outcome); n > 0 {
-		// Also a letter that another request has settled just now: the store does not tell which ones it found.
+		// This includes a letter that another request has settled meanwhile: the store does not report which ones it found.
 		a.recordDead(ctx, letters, outcome)
 	}
 	return ids, n, err

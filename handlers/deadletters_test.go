@@ -235,7 +235,8 @@ func TestCancelInParts(t *testing.T) {
 	}
 }
 
-// A request with a limit takes a part, and its cursor goes on behind that, whatever fails again meanwhile.
+// A request with a limit takes a part, and its cursor continues behind that part, even if deliveries fail again
+// meanwhile.
 func TestManyDeadLettersInParts(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ method, path string }{
@@ -325,7 +326,7 @@ func TestDeadLetterPagesAreBounded(t *testing.T) {
 	}
 }
 
-// Cancelling by prefix takes along what was redriven, whether or not its job is still there.
+// A cancel by prefix includes redriven occurrences, whether or not their jobs still exist.
 func TestCancelByPrefixTakesTheRedriven(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/clock"
 )
 
-// receiver counts what is delivered, by delivery id.
+// receiver counts deliveries by id.
 type receiver struct {
 	*api
 	times map[job.ID]int
@@ -35,8 +35,8 @@ func (r *receiver) fail(claims ...store.Claimed) {
 	}
 }
 
-// TestEditFiresOnceWhatBothHave edits jobs while they fire. What both definitions have is delivered once, whatever
-// happens to it between the edit's steps.
+// TestEditFiresOnceWhatBothHave edits jobs while they fire. An instant that both definitions have is delivered once,
+// whatever happens to its occurrence between the edit's steps.
 func TestEditFiresOnceWhatBothHave(t *testing.T) {
 	t.Parallel()
 	// Each of the kinds has an instant a second, up to now, and one more in an hour.
@@ -66,7 +66,7 @@ func TestEditFiresOnceWhatBothHave(t *testing.T) {
 						}
 						r.now = start
 						r.deliver(due[0])
-						held := due[1:] // what is later than both is pending
+						held := due[1:] // later occurrences are pending
 						settle := func() {
 							if fails {
 								r.fail(held...)
@@ -176,7 +176,7 @@ func TestEditOfALargeJobCountsNothing(t *testing.T) {
 	}
 }
 
-// TestFireSendsAgainWhatHasPassed says so on purpose.
+// TestFireSendsAgainWhatHasPassed: the option asks for that.
 func TestFireSendsAgainWhatHasPassed(t *testing.T) {
 	t.Parallel()
 	r := &receiver{newAPI(t), map[job.ID]int{}}
@@ -195,7 +195,7 @@ func TestFireSendsAgainWhatHasPassed(t *testing.T) {
 	}
 }
 
-// ofStoresClock gives the API what is known of the store's clock.
+// ofStoresClock gives the API an estimate of the store's clock.
 func ofStoresClock(c *handlers.Config) {
 	c.Clock = &clock.Clock{}
 	now := time.Now()

@@ -25,7 +25,8 @@ func enveloped(callbackType, envelope string, offset time.Duration) string {
 	return with(body("a", offset), "callback", map[string]any{"type": callbackType, "data": 1, "envelope": envelope})
 }
 
-// An envelope is shown wherever the callback is, goes with all that fires, and is kept by what does not name it.
+// An envelope is shown wherever the callback is, is sent with each firing, and is kept by a change that does not name
+// it.
 func TestEnvelope(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, withEvents)

@@ -116,7 +116,7 @@ type checkedIn struct {
 
 var errExpectsNothing = &statusError{http.StatusConflict, "this job expects no check-ins: it has no expectBy"}
 
-// checkIn notes that what a job's instant was to lead to has happened.
+// checkIn records the check-in of a job for an instant.
 func (a *api) checkIn(c *gin.Context) error {
 	key, err := keyInPath(c)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// explainJob answers why an instant of a job fired or did not, or what it waits for. The job may be gone.
+// explainJob answers why an instant of a job fired or did not, or why it waits. The job may be deleted.
 func (a *api) explainJob(c *gin.Context) error {
 	key, err := keyInPath(c)
 	if err != nil {
@@ -36,7 +36,7 @@ func (a *api) explainJob(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if question.Queue != nil { // only who may see the whole tenant, or all tenants, is told the numbers
+	if question.Queue != nil { // the numbers are only for callers that may see all tenants and keys
 		question.Queue.Known = who(c).Scope.All() && who(c).Scope.KeyPrefix == ""
 	}
 	answer := explain.Explain(question)
@@ -61,7 +61,7 @@ func explainParameter(query url.Values) (which facts.Which, at time.Time, err er
 	return facts.At, at, nil
 }
 
-// newFacts returns what gathers the facts of explanations.
+// newFacts returns a reader of the facts for explanations.
 func (a *api) newFacts() *facts.Reader {
 	return facts.NewReader(facts.Config{
 		Jobs: a.Store, Inspector: a.Inspector, Tenants: a.tenants, History: a.readHistory, Kept: a.historyKept,
@@ -83,7 +83,7 @@ func (a *api) destinationState(callback job.Callback) explain.Destination {
 	return explain.Destination{}
 }
 
-// historyKept tells which history of a tenant is kept.
+// historyKept returns which history of a tenant is kept.
 func (a *api) historyKept(tenant string) explain.Kept {
 	usual := a.HistoryPolicy
 	if usual == (history.Policy{}) {

@@ -12,7 +12,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// explanation is an answer as clients read it. What is told of each situation is tested in package explain.
+// explanation is an answer as clients read it. Package explain tests the explanation of each situation.
 type explanation struct {
 	Key, Tenant, At, Code, Summary, AsOf string
 	Facts                                []struct{ Code, Text string }
@@ -124,7 +124,7 @@ func (s *betweenReads) Occurrences(ctx context.Context, f store.OccurrenceFilter
 	return s.Store.Occurrences(ctx, f)
 }
 
-// A job that is replaced while it is explained is not told of as if its instants had been delivered.
+// A job that is replaced while it is explained is not explained as if its instants had been delivered.
 func TestExplainWhileTheJobIsReplaced(t *testing.T) {
 	t.Parallel()
 	between := &betweenReads{}

@@ -17,14 +17,14 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Forecast is what forecasts are made from.
+// Forecast has the inputs of forecasts.
 type Forecast struct {
 	// Definitions has the definitions of all jobs, of the same store. Nil means that there are no forecasts.
 	Definitions forecast.Definitions
 	// Every is the age of the definitions at which they are read again for the metric of the next hour. With zero, they
 	// are only read for forecasts.
 	Every time.Duration
-	// Policy and Destinations are the dispatcher's.
+	// Policy and Destinations are those of the dispatcher.
 	Policy       forecast.Policy
 	Destinations forecast.DestinationPolicy
 }
@@ -35,17 +35,17 @@ const (
 	longestForecast = 366 * 24 * time.Hour
 )
 
-// assumedRate is the number of occurrences that a replica is assumed to fire in a second, as long as it had no backlog
-// that would show more, or less.
+// assumedRate is the number of occurrences per second that a replica is assumed to fire, until a backlog shows the true
+// number.
 const assumedRate = 500
 
-// forecastView is a forecast as it is answered.
+// forecastView is a forecast in the form of the answer.
 type forecastView struct {
 	AsOf       string         `json:"asOf"`
 	From       string         `json:"from"`
 	To         string         `json:"to"`
 	Step       job.Duration   `json:"step"`
-	Rate       *rateView      `json:"rate,omitzero"` // all tenants only, as the drain
+	Rate       *rateView      `json:"rate,omitzero"` // for all tenants only, like the drain
 	Steps      []forecastStep `json:"steps"`
 	Total      int            `json:"total"`
 	Paused     int            `json:"paused"`
@@ -54,7 +54,7 @@ type forecastView struct {
 	Unmatched  []string       `json:"unmatched,omitempty"`
 }
 
-// rateView is the rate that the drain was computed by.
+// rateView is the rate behind the drain, and its source.
 type rateView struct {
 	PerSecond float64 `json:"perSecond"`
 	Source    string  `json:"source"`
@@ -93,7 +93,7 @@ type forecastPriority struct {
 	Count    int    `json:"count"`
 }
 
-// forecastSpan is the time that a forecast is about.
+// forecastSpan is the time that a forecast covers.
 type forecastSpan struct {
 	from time.Time
 	step time.Duration
@@ -101,7 +101,7 @@ type forecastSpan struct {
 	top  int
 }
 
-// getForecast answers with what falls due, and when it is drained.
+// getForecast answers with the occurrences that fall due, and the times at which they are drained.
 func (a *api) getForecast(c *gin.Context) error {
 	query, err := readQuery(c.Request, "from", "to", "step", "top")
 	if err != nil {
@@ -129,7 +129,7 @@ func readSpan(given url.Values, now time.Time, invalid func(name, message string
 			return s, invalid("from", err.Error())
 		}
 	}
-	if s.from.Before(now) { // it is over, and history tells of it
+	if s.from.Before(now) { // the past is in the history
 		s.from = now
 	}
 	to := s.from.Add(24 * time.Hour)
@@ -163,7 +163,7 @@ func readSpan(given url.Values, now time.Time, invalid func(name, message string
 	}
 }
 
-// whatIf has the assumptions that differ from what is known. The zero value has none.
+// whatIf has the assumptions of a request, which replace the known numbers. The zero value has none.
 type whatIf struct {
 	replicas  int
 	perSecond float64
@@ -217,7 +217,7 @@ func (a *api) forecast(
 		q.Replicas = cmp.Or(assume.replicas, *now.Replicas)
 		view.Rate = a.drainRate(&now, assume, q.Replicas)
 		q.PerSecond = view.Rate.PerSecond
-		if span.from.Sub(plan.At) < span.step { // later, it is fired
+		if span.from.Sub(plan.At) < span.step { // later, the backlog has been fired
 			q.Waiting = waitingOf(&now)
 		}
 	}
@@ -231,8 +231,8 @@ func (a *api) forecast(
 	return view, nil
 }
 
-// drainRate returns the occurrences per second that all replicas fire. What they have fired lately is what they can
-// fire only if more was due, of those tenants that are not paused.
+// drainRate returns the occurrences per second that all replicas can fire. The rate of late is their capacity only if
+// it is above the assumed rate, or if occurrences of active tenants waited.
 func (a *api) drainRate(now *backlog.Backlog, assume *whatIf, replicas int) *rateView {
 	const seconds = 5 // of a backlog at the present rate
 	lately := a.Rate()
@@ -273,8 +273,7 @@ func (a *api) durations() func(destination string) time.Duration {
 	return func(destination string) time.Duration { return took[destination] }
 }
 
-// waitingOf divides the due occurrences of each tenant between the destinations, in the proportions of the whole
-// backlog.
+// waitingOf divides the due occurrences of each tenant among the destinations, in the proportions of the whole backlog.
 func waitingOf(now *backlog.Backlog) (all []forecast.Waiting) {
 	of := backlog.Tally{}
 	for _, d := range now.Destinations {
@@ -292,7 +291,7 @@ func waitingOf(now *backlog.Backlog) (all []forecast.Waiting) {
 	return all
 }
 
-// stepView is a step as it is answered, with the drain or without.
+// stepView returns a step in the form of the answer, with the drain or without.
 func stepView(s *forecast.Step, drain bool) forecastStep {
 	v := forecastStep{
 		From: job.FormatTime(s.From), Count: s.Count, Tenants: make([]forecastTenant, len(s.Tenants)),

@@ -43,7 +43,8 @@ type forecastOf struct {
 	Unmatched              []string
 }
 
-// A forecast counts what was submitted, by tenant, destination and priority, and tells when it is drained.
+// A forecast counts the submitted occurrences by tenant, destination and priority, and has the times at which they are
+// drained.
 func TestForecast(t *testing.T) {
 	a := newAPI(t, byData)
 	put := func(tenant, key, rest string) {
@@ -96,8 +97,7 @@ func TestForecast(t *testing.T) {
 	}
 }
 
-// The rate at which replicas have fired lately is what they can fire only while something waits for them. What waits
-// for a paused tenant does not.
+// The rate of late is the capacity of the replicas only while occurrences wait. Those of a paused tenant do not count.
 func TestForecastRate(t *testing.T) {
 	a := newAPI(t, byData, func(c *handlers.Config) { c.Rate = func() float64 { return 1 } })
 	for i := range 20 {
@@ -172,7 +172,7 @@ func (noDefinitions) Export(context.Context, store.Place, int) ([]store.Document
 // byData changes an API: the data of a callback are its destination.
 func byData(c *handlers.Config) { c.Callbacks = callbacks.NewRegistry(placer{"http"}) }
 
-// Crowded instants are told to those who submit a job for them, or preview one, and stay.
+// Submissions and previews report crowded instants, and change nothing about them.
 func TestCrowdedInstants(t *testing.T) {
 	a := newAPI(t, func(c *handlers.Config) { c.Crowded = 2 })
 	type told struct {
@@ -182,7 +182,7 @@ func TestCrowdedInstants(t *testing.T) {
 		}
 	}
 	for n := range 4 {
-		// A job that is stored while the definitions are read may count twice, so the second may be told too.
+		// A job that is stored while the definitions are read may count twice, so the second may be reported too.
 		got := decode[told](a.call("POST", "/v1/jobs", body(fmt.Sprint(n), time.Hour)).want(201)).Crowded
 		if n == 0 && len(got) != 0 || n >= 2 && (len(got) != 1 || got[0].At != at(time.Hour) || got[0].Occurrences < n+1) {
 			t.Errorf("job %d: %v", n, got)

@@ -60,11 +60,11 @@ type Config struct {
 	Rate func() float64
 	// Replicas returns the number of replicas that may be claiming at a time. Nil means one.
 	Replicas func(ctx context.Context, now time.Time) (int, error)
-	// Replica is this replica, and what it knows of the others.
+	// Replica describes this replica and the others.
 	Replica Replica
-	// Forecast is what forecasts are made from. The zero value makes none. Explanations use its Policy.
+	// Forecast has the inputs of forecasts. The zero value makes none. Explanations use its Policy.
 	Forecast Forecast
-	// Crowded is the number of occurrences within one second beyond which answers to submissions tell that an instant is
+	// Crowded is the number of occurrences within one second beyond which answers to submissions mark an instant as
 	// crowded; 0 for never.
 	Crowded int
 	// Limiter has the rates and quotas of keys and tenants. Nil means no limits.
@@ -97,17 +97,17 @@ type Config struct {
 	Metrics http.Handler
 	// Auth returns the principal of a request's key or token. Nil means no authentication: every client may do everything.
 	Auth access.Authenticator
-	// LocalOnly refuses requests for a host by a name other than localhost, if nobody is asked for a key. A page of the
-	// web can have its own name stand for this machine, and a browser then takes the API for a part of that page's site.
+	// LocalOnly refuses requests whose host is a name other than localhost, if the API has no authentication. Otherwise a
+	// web page could resolve its own name to this machine, and a browser would take the API for a part of that site.
 	LocalOnly bool
 	// Keys has the API keys, for the routes that manage them. Nil means those in Records.
 	Keys *access.Keys
 	// History records each change of a job after it was made; nil records none. The history is read from Records.
 	History Recorder
-	// Events gets what instants were missed at their submission, to tell of it; nil tells nobody.
+	// Events gets the entries of instants that were missed at their submission; nil means no events.
 	Events Recorder
-	// HistoryPolicy says what is kept of the history of tenants without a policy of their own, so that explanations can
-	// tell what is not kept. With zero, that is unknown.
+	// HistoryPolicy is the retention policy of tenants that have none of their own. Explanations report by it which
+	// history is not kept. Zero means that it is unknown.
 	HistoryPolicy history.Policy
 	// Registerer registers the API's own metrics. Nil means none.
 	Registerer prometheus.Registerer
@@ -326,8 +326,8 @@ type api struct {
 	plans   *forecast.Reader
 	crowd   *forecast.Crowd
 	anyone  access.Principal
-	// wrong and keyless have the wrong keys of each address, and its requests without a key. They are apart, so that
-	// clients without a key keep out no key of their address.
+	// wrong counts the requests with a wrong key by address, and keyless those without a key. They are separate, so that
+	// clients without a key don't lock out valid keys of the same address.
 	wrong, keyless *access.Tries
 	sessions       *sessions.Sessions
 }
@@ -370,8 +370,8 @@ func (a *api) stamp() job.Revision {
 	return job.NewRevision(a.now())
 }
 
-// inTime returns the context of a request's change, which ends when the change may no longer take effect; and the
-// versions that were taken after the request had arrived, and before that.
+// inTime returns the context of a request's change, which ends when the change may no longer take effect. It also
+// returns the span of the versions that are taken between the request's arrival and that end.
 func (a *api) inTime(r *http.Request) (context.Context, context.CancelFunc, store.Span) {
 	asked := arrival(r)
 	return a.between(r.Context(), asked, asked.Add(store.Within))

@@ -29,7 +29,7 @@ func TestHealthAndReadiness(t *testing.T) {
 	a.call("GET", "/healthz", "").want(200)
 }
 
-// TestWarnings: what should be otherwise is told while the replica does its work, and only then.
+// TestWarnings: the warnings are in the answer while the replica is ready, and only then.
 func TestWarnings(t *testing.T) {
 	t.Parallel()
 	warnings := []string{"the server keeps nothing on disk", "its clock is coarse"}

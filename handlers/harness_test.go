@@ -25,7 +25,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/memory"
 )
 
-// start is what the clock of every test shows at first.
+// start is the time at which every test begins.
 var start = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 
 const (
@@ -33,8 +33,7 @@ const (
 	horizon = 2 * time.Minute
 )
 
-// api is the API on a real store, behind a real server. What its requests and answers are, is checked against the
-// specification.
+// api is the API on a real store, behind a real server. Requests and answers are checked against the specification.
 type api struct {
 	testing.TB
 	url   string
@@ -311,7 +310,7 @@ func (a *api) settle(c store.Claimed, outcome store.Outcome, failure string) {
 	}
 }
 
-// lockedBuffer gathers what is logged.
+// lockedBuffer gathers the log.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -19,7 +19,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// entry is an entry of history as it is listed. An attempt has an outcome, and a change has a change.
+// entry is an entry of history in the form of the answer. An attempt has an outcome, and a change of a job a change.
 type entry struct {
 	At      string `json:"at"`
 	Key     string `json:"key"`
@@ -66,7 +66,7 @@ func entryView(e *history.Entry) entry {
 	return v
 }
 
-// missing tells in an answer that entries may be missing which may have been among those that are asked for.
+// missing reports in an answer that some of the requested entries may be missing.
 type missing struct {
 	Incomplete   bool   `json:"incomplete,omitzero"`
 	MissingFrom  string `json:"missingFrom,omitzero"`
@@ -87,7 +87,7 @@ type entryPage struct {
 	NextCursor string `json:"nextCursor,omitzero"`
 }
 
-// getJobHistory answers with the history of a job, which may be gone.
+// getJobHistory answers with the history of a job, which may be deleted.
 func (a *api) getJobHistory(c *gin.Context) error {
 	key, err := keyInPath(c)
 	if err != nil {
@@ -113,10 +113,10 @@ func (a *api) listHistory(c *gin.Context) error {
 	return a.tellHistory(c, query, filter)
 }
 
-// mostLooked bounds the entries that are looked through for one page: those of some minutes of a busy service.
+// mostLooked bounds the entries that are decoded for one page: those of some minutes of a busy service.
 const mostLooked = 500_000
 
-// tellHistory answers with a page of what a filter selects, or with all of it as lines if the client accepts these.
+// tellHistory answers with a page of the selected entries, or with all of them as lines if the client accepts these.
 func (a *api) tellHistory(c *gin.Context, query url.Values, filter history.Filter) error {
 	limit, err := a.historyParameters(query, &filter)
 	if err != nil {
@@ -153,8 +153,8 @@ func (a *api) tellHistory(c *gin.Context, query url.Values, filter history.Filte
 	return writeJSON(c, http.StatusOK, page)
 }
 
-// readHistory begins to read what a filter selects and the caller may see. Of jobs beyond the caller's scope there is
-// nothing, as of jobs that never were.
+// readHistory begins a reading of the selected entries that the caller may see. Jobs beyond the caller's scope have no
+// entries, like jobs that never existed.
 func (a *api) readHistory(ctx context.Context, f history.Filter) (*history.Reading, error) {
 	scope, ok, err := scopeIn(ctx, f.Tenant)
 	if f.Key != "" {
@@ -177,7 +177,7 @@ func (a *api) readHistory(ctx context.Context, f history.Filter) (*history.Readi
 	return a.past.Read(ctx, f, now)
 }
 
-// streamHistory answers with all that a reading finds, a line for each. If something is missing, the first line tells
+// streamHistory answers with one line for each entry of a reading. If entries may be missing, the first line reports
 // that.
 func (a *api) streamHistory(c *gin.Context, reading *history.Reading) error {
 	control := http.NewResponseController(c.Writer)
@@ -190,7 +190,7 @@ func (a *api) streamHistory(c *gin.Context, reading *history.Reading) error {
 	c.Header("X-Content-Type-Options", "nosniff")
 	c.Status(http.StatusOK)
 	send := func() error {
-		_ = control.SetWriteDeadline(time.Now().Add(patience)) // by the machine's clock, as deadlines are
+		_ = control.SetWriteDeadline(time.Now().Add(patience)) // deadlines are by the machine's clock
 		_, err := lines.WriteTo(c.Writer)
 		return err
 	}
@@ -208,16 +208,16 @@ func (a *api) streamHistory(c *gin.Context, reading *history.Reading) error {
 		}
 		if err != nil {
 			a.Logger.Warn("history could not be told to its end", "request", requestID(c.Request), "error", err)
-			panic(http.ErrAbortHandler) // break the connection, so that the lines are not taken for all
+			panic(http.ErrAbortHandler) // break the connection, so that the client does not take the lines for all
 		}
 	}
-	_ = send() // fails only when the client has gone
+	_ = send() // it fails only if the client has gone
 	return nil
 }
 
 const linesType = "application/x-ndjson"
 
-// acceptsLines tells whether a client asks for lines.
+// acceptsLines reports whether a client asks for lines.
 func acceptsLines(r *http.Request) bool {
 	for _, accept := range r.Header.Values("Accept") {
 		for part := range strings.SplitSeq(accept, ",") {
@@ -229,7 +229,7 @@ func acceptsLines(r *http.Request) bool {
 	return false
 }
 
-// failedOutcome stands for all outcomes but a delivery.
+// failedOutcome selects all outcomes except deliveries.
 const failedOutcome = "failed"
 
 var outcomeRule = func() string {
@@ -242,7 +242,7 @@ var outcomeRule = func() string {
 	return "must be one of " + strings.Join(names, ", ")
 }()
 
-// historyParameters reads the parameters that both lists have.
+// historyParameters reads the parameters that both lists share.
 func (a *api) historyParameters(query url.Values, f *history.Filter) (limit int, err error) {
 	if query.Has("outcome") {
 		for _, k := range history.Kinds() {
@@ -270,7 +270,7 @@ func (a *api) historyParameters(query url.Values, f *history.Filter) (limit int,
 	return limitParameter(query)
 }
 
-// cursorPlace is a place as a cursor has it. Times are Unix milliseconds; an instant of -1 is none.
+// cursorPlace is a place in the form of a cursor. Times are Unix milliseconds; an instant of -1 means none.
 type cursorPlace struct {
 	At         int64        `json:"t"`
 	Tenant     string       `json:"n"`
@@ -283,7 +283,7 @@ type cursorPlace struct {
 	Request    string       `json:"r"`
 }
 
-// placeCursor is the cursor of a page whose last entry has a place.
+// placeCursor returns the cursor of a page from the place of its last entry.
 func placeCursor(p history.Place) string {
 	instant := int64(-1)
 	if !p.Instant.IsZero() {

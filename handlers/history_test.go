@@ -18,7 +18,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// recording has changes recorded. What was recorded is written when the function that it sets is called.
+// recording configures an API to record changes. The function that it sets writes them to the store.
 func recording(closeHistory *func()) func(*handlers.Config) {
 	return func(c *handlers.Config) {
 		w := history.NewWriter(history.Config{Records: c.Records, Policy: history.Policy{Keep: retain}, Now: c.Now})
@@ -62,7 +62,8 @@ func delivered(key string, after time.Duration) history.Entry {
 	}
 }
 
-// Every change of a job is told with who asked for it, by which request, and what it changed; also once the job is gone.
+// Every change of a job is in its history, with the principal, the request and the changed fields, also after the job's
+// deletion.
 func TestHistoryOfChanges(t *testing.T) {
 	t.Parallel()
 	var closeHistory func()
@@ -130,7 +131,7 @@ func TestHistoryOfChanges(t *testing.T) {
 	}
 }
 
-// Pages and lines tell the same, the newest first, of what is asked for.
+// Pages and lines have the same entries, the newest first.
 func TestHistoryIsListed(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -209,7 +210,7 @@ func TestHistoryIsListed(t *testing.T) {
 	}
 }
 
-// Once a tenant's history is to be kept for a shorter time, what is older is told no more, although it is still stored.
+// After a tenant's retention has become shorter, older entries are not returned, although they are still stored.
 func TestHistoryIsToldAsLongAsTheTenantMayKeepIt(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -228,7 +229,7 @@ func TestHistoryIsToldAsLongAsTheTenantMayKeepIt(t *testing.T) {
 	}
 }
 
-// What is wrong with a request for history is told by name.
+// An invalid parameter of a request for history is refused by name.
 func TestHistoryRefusesWhatItDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -255,7 +256,7 @@ func TestHistoryRefusesWhatItDoesNotKnow(t *testing.T) {
 	a.call("GET", "/v1/history", "", "Accept: application/x-ndjson").want(503)
 }
 
-// Answers tell when entries may be missing, in both forms, and only if the time is asked for.
+// Answers report a gap in both forms, and only if it is within the requested time.
 func TestHistoryTellsWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

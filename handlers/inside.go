@@ -52,7 +52,7 @@ func (i *Inside) item(index int) (origin InsideItem) {
 	return origin
 }
 
-// stored reports whether a submission may be the one that has made a job what it is.
+// stored reports whether a job's present definition may be the result of a submission.
 func (i *InsideItem) stored(present *job.Job, submitted *job.Job) bool {
 	return i.Repeated && (i.Published.IsZero() || !present.UpdatedAt.Before(i.Published)) &&
 		submitted.SameTimes(present) && same(present, submitted)

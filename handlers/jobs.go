@@ -207,8 +207,8 @@ type cancelled struct {
 	InFlight  int `json:"inFlight"`
 }
 
-// cancelJob cancels one job. With a condition it leaves alone what clients see as no job: redriven occurrences of the
-// key, and a job whose retention has ended.
+// cancelJob cancels one job. With a condition, it leaves alone redriven occurrences of the key, and a job whose
+// retention has ended: clients see no job there.
 func (a *api) cancelJob(c *gin.Context) error {
 	key, err := keyInPath(c)
 	if err != nil {

@@ -251,8 +251,8 @@ func TestPagesOfKeys(t *testing.T) {
 	}
 }
 
-// TestKeyPrefixBounds: with a prefix in its scope, a key finds, counts and changes what begins with it, whichever way
-// it asks.
+// TestKeyPrefixBounds: a key with a prefix in its scope finds, counts and changes only jobs with that prefix, by any
+// request.
 func TestKeyPrefixBounds(t *testing.T) {
 	t.Parallel()
 	a := newKeyedAPI(t, withEvents)
@@ -289,7 +289,7 @@ func TestKeyPrefixBounds(t *testing.T) {
 		t.Errorf("the last page tells of others: %+v", last)
 	}
 
-	// Whether there is a job can't be told from any answer.
+	// No answer shows whether there is a job.
 	const there, not = "/v1/jobs/zzz", "/v1/jobs/zzy"
 	for _, request := range []struct {
 		method, path, body string
@@ -391,7 +391,7 @@ func TestDeadLettersOfAPrefix(t *testing.T) {
 	}
 }
 
-// TestBacklogOfSomeTenants counts theirs, and tells nothing of others.
+// TestBacklogOfSomeTenants: the backlog has the tenants in scope, and no trace of others.
 func TestBacklogOfSomeTenants(t *testing.T) {
 	t.Parallel()
 	a := newKeyedAPI(t, func(c *handlers.Config) {
@@ -525,8 +525,7 @@ func TestLongRequestEndsWithItsKey(t *testing.T) {
 	}
 }
 
-// TestAuditTellsWhichKey: the trail names the key of what was done and of what was refused, and none where it is not
-// known.
+// TestAuditTellsWhichKey: the trail names the key of each change and of each refusal, and none if it is unknown.
 func TestAuditTellsWhichKey(t *testing.T) {
 	t.Parallel()
 	written := make(lineByLine, 100)

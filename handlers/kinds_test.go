@@ -12,7 +12,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// TestSubmissionsOfEachKind checks what is answered, and by when the job may be swept.
+// TestSubmissionsOfEachKind checks the answers, and the time after which the job may be swept.
 func TestSubmissionsOfEachKind(t *testing.T) {
 	t.Parallel()
 	never := time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
@@ -96,7 +96,7 @@ func TestSubmissionsOfEachKind(t *testing.T) {
 	}
 }
 
-// TestDefinitionsAreShownAsSubmitted for each kind, with what does not follow from the rest left out.
+// TestDefinitionsAreShownAsSubmitted: a job of each kind is shown as it was submitted, without derived fields.
 func TestDefinitionsAreShownAsSubmitted(t *testing.T) {
 	t.Parallel()
 	shown := []string{"schedules", "delay", "crontab", "steps", "subscribers", "timezone", "startAt", "endAt", "deadline", "catchUp", "type", "past"}
@@ -229,7 +229,7 @@ func TestLargeSequence(t *testing.T) {
 	}
 }
 
-// What comes first, and what a receiver can take, is shown as it was submitted, and is changed by patches.
+// A priority and the limits of a destination are shown as they were submitted, and patches change them.
 func TestPriorityAndDestination(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -269,7 +269,7 @@ func TestBeginsWhenSubmitted(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	a.call("PUT", "/v1/jobs/a", body("a", time.Hour)).want(201)
-	a.store.onPut = func([]store.Put) { a.advance(2 * time.Second) } // the first is in vain, since there is a job
+	a.store.onPut = func([]store.Put) { a.advance(2 * time.Second) } // the first fails, since there is a job
 	ticks := with(body("a"), "schedules", nil, "crontab", "@every 1m", "startAt", at(time.Second))
 	if got := decode[accepted](a.call("PUT", "/v1/jobs/a", ticks).want(200)); got.NextInstant != at(time.Second) || got.Occurrences != 2 {
 		t.Errorf("the answer is %+v", got)

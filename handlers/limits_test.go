@@ -134,7 +134,7 @@ func TestSlowBatch(t *testing.T) {
 	}
 }
 
-// TestTenantLimits are set, shown and reset, by whoever has a key of all tenants.
+// TestTenantLimits: a key of all tenants can set, read and reset limits.
 func TestTenantLimits(t *testing.T) {
 	t.Parallel()
 	a := limitedAPI(t, limits.Limits{}, limits.Limits{Requests: limits.RateOf(50, 100), Quota: limits.Quota{Jobs: 1000}})
@@ -250,7 +250,7 @@ func TestOwnLimitsOfKeys(t *testing.T) {
 	}
 }
 
-// TestPendingQuotaOfAKey counts what the tenant has; a key with a prefix has none.
+// TestPendingQuotaOfAKey: a key's quota counts the pending occurrences of its tenant. A key with a prefix has none.
 func TestPendingQuotaOfAKey(t *testing.T) {
 	t.Parallel()
 	a, admin := limitedKeys(t, limits.Limits{})
@@ -271,7 +271,7 @@ func TestPendingQuotaOfAKey(t *testing.T) {
 	}
 }
 
-// TestNoKeyGivesHigherLimits: what an administrator of some tenants gives is within its own key's limits.
+// TestNoKeyGivesHigherLimits: an administrator of some tenants can't grant limits above those of its own key.
 func TestNoKeyGivesHigherLimits(t *testing.T) {
 	t.Parallel()
 	a, admin := limitedKeys(t, limits.Limits{Requests: limits.RateOf(100, 200)})

@@ -45,8 +45,8 @@ func (c corner) whole() access.Scope {
 
 func (c corner) in(s access.Scope) bool { return s.HasTenant(c.tenant) && s.HasKey(c.prefix) }
 
-// samples are a request of each operation, by its id, that works for whoever may make it. An operation without one fails
-// the test: whoever adds an operation says here how it is asked for, and what is answered beyond a key's scope.
+// samples has a request of each operation, by its id, that succeeds for a caller with the permission. An operation
+// without one fails the test: a new operation needs a request here, and the status beyond a key's scope.
 var samples = map[string]sample{
 	"index":               {ok: 200},
 	"health":              {ok: 200},
@@ -129,17 +129,17 @@ var samples = map[string]sample{
 	},
 }
 
-// sample says how an operation is asked for about a corner, and answered.
+// sample is a request of an operation about a corner, and its answer.
 type sample struct {
-	// ok is the status for who may, and beyond that for whose scope has not what the request is about.
+	// ok is the status for a caller with the permission, and beyond that for one whose scope lacks the corner.
 	ok, beyond int
-	// changes tells that what the request is about changes, and shows that the answer has its marker.
+	// changes means that the request changes the corner, and shows that the answer has the corner's marker.
 	changes, shows bool
-	// echoes tells that the answer repeats the key that was sent.
+	// echoes means that the answer repeats the key that was sent.
 	echoes bool
-	// id, query and body are what is sent; nil for what the operation has not.
+	// id, query and body return the parts of the request; nil for parts that the operation does not have.
 	id, query, body func(*world, corner) string
-	// only are the corners that the operation is asked for; nil for all.
+	// only selects the corners that are tested; nil selects all.
 	only func(corner) bool
 }
 
@@ -169,9 +169,9 @@ func matrixCallers() []matrixCaller {
 	return all
 }
 
-// TestMatrix asks for every specified operation with every role, about what is in a key's scope and what is beyond it:
-// of another tenant, or with another prefix. It checks the status, that nothing which is beyond the scope is in the
-// answer, and that nothing of it has changed.
+// TestMatrix requests every specified operation with every role, about data within a key's scope and beyond it: of
+// another tenant, or with another prefix. It checks the status, that the answer has no data from beyond the scope, and
+// that none of these data have changed.
 func TestMatrix(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector sees the same in other tests")
@@ -242,8 +242,8 @@ func (s sample) wanted(operation *openapi3.Operation, template string, by matrix
 	}
 }
 
-// ask makes a request and checks its answer and its effect. The form of the answers of one status is checked once. It tells
-// whether anything has changed.
+// ask makes a request and checks its answer and its effect. The form of the answers of one status is checked once. It
+// reports whether anything has changed.
 func (w *world) ask(
 	operation *openapi3.Operation, method, template string, s sample, by matrixCaller, of corner, checked map[int]bool,
 ) (changed bool) {
@@ -336,7 +336,7 @@ type world struct {
 	keyRecords []store.Record
 }
 
-// template is what each world begins with.
+// template is the initial state of each world.
 type template struct {
 	world
 	documents []store.Document
@@ -437,8 +437,8 @@ func (w *world) jobOf(key, text string, offset time.Duration) string {
 	return with(body(key, offset), members...)
 }
 
-// content is what the store has in each corner, and, in no corner, the keys of the callers. It is taken after each request,
-// so it is written by hand: an encoder took most of the test's time.
+// content returns the content of the store by corner, and the keys of the callers under no corner. It is taken after
+// each request, so it is encoded by hand: an encoder took most of the test's time.
 func (w *world) content() map[corner]string {
 	w.Helper()
 	all := map[corner]*strings.Builder{{}: {}}
@@ -500,7 +500,7 @@ func (w *world) recordsOf(collection string) []store.Record {
 	return records
 }
 
-// keysIn is the keys of each corner. They are read anew if their records have changed.
+// keysIn returns the keys of each corner. They are read again if their records have changed.
 func (w *world) keysIn() map[corner]string {
 	w.Helper()
 	records := w.recordsOf("keys")

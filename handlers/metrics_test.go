@@ -48,7 +48,7 @@ func measured(t *testing.T, registry *prometheus.Registry) map[string]int {
 	return all
 }
 
-// awaitMeasured waits until so many requests are measured: their clients may have their answers a moment before.
+// awaitMeasured waits until the wanted number of requests is measured: a client may get its answer a moment earlier.
 func awaitMeasured(t *testing.T, registry *prometheus.Registry, key string, want int) {
 	t.Helper()
 	await(t, fmt.Sprintf("%d of %s", want, key), func() bool { return measured(t, registry)[key] == want })
@@ -78,7 +78,7 @@ func inFlight(t *testing.T, registry *prometheus.Registry) (n float64) {
 	return 0
 }
 
-// Requests are measured by their route, whatever the keys in them are, and by no other name that a client can make up.
+// Requests are measured by route. No key in them, and no other name that a client can invent, becomes a label.
 func TestRequestsAreMeasured(t *testing.T) {
 	t.Parallel()
 	a, registry := measuredAPI(t)
@@ -164,7 +164,7 @@ func TestBatchIsMeasured(t *testing.T) {
 	}
 }
 
-// A handler that panics is measured by what its client was told.
+// A handler that panics is measured by the status that its client got.
 func TestPanicIsMeasured(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()

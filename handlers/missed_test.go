@@ -17,7 +17,8 @@ type heard struct{ all []*history.Entry }
 
 func (h *heard) Record(entries ...*history.Entry) { h.all = append(h.all, entries...) }
 
-// Instants that were submitted after their deadline are missed like others: history, events and explanations tell.
+// Instants that were submitted after their deadline are missed like others: history, events and explanations report
+// them.
 func TestMissedAtSubmission(t *testing.T) {
 	t.Parallel()
 	var closeHistory func()

@@ -81,7 +81,7 @@ func TestOutcomes(t *testing.T) {
 	expect("many", "0 delivered, 0 failed, 0 missed")
 }
 
-// TestOutcomesOfWhatWasLeftOut: what was skipped was never delivered.
+// TestOutcomesOfWhatWasLeftOut: skipped instants do not count as delivered.
 func TestOutcomesOfWhatWasLeftOut(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -119,7 +119,7 @@ func TestOutcomesOfWhatWasLeftOut(t *testing.T) {
 	}
 }
 
-// TestRetrying: while an instant is tried again, the job tells the error of the last attempt and when the next is due.
+// TestRetrying: while an instant is retried, the job shows the error of the last attempt and the time of the next one.
 func TestRetrying(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

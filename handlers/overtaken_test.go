@@ -23,7 +23,7 @@ type held struct {
 
 func (h held) SinceReceived() time.Duration { return h.since }
 
-// waiting makes the requests of an API wait for so long before they are looked at.
+// waiting makes each request of an API wait for a duration before it is handled.
 func waiting(t *testing.T, a *api, since time.Duration, configure ...func(*handlers.Config)) *api {
 	t.Helper()
 	var config handlers.Config
@@ -41,8 +41,8 @@ func waiting(t *testing.T, a *api, since time.Duration, configure ...func(*handl
 	return b
 }
 
-// TestRequestsThatHaveWaitedTooLong: what has waited for longer than a change may take changes nothing, though nobody
-// came in between.
+// TestRequestsThatHaveWaitedTooLong: a request that has waited for longer than a change may take changes nothing, even
+// without another change in between.
 func TestRequestsThatHaveWaitedTooLong(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -127,7 +127,7 @@ func TestOvertakenAmendmentsAreRefused(t *testing.T) {
 	}
 }
 
-// TestBatchOvertakesNobodyButItself has a key several times in a batch, of which each item takes a while.
+// TestBatchOvertakesNobodyButItself has a key several times in a batch, each item of which takes a while.
 func TestBatchOvertakesNobodyButItself(t *testing.T) {
 	t.Parallel()
 	for name, of := range map[string]func(hours int) string{

@@ -28,8 +28,8 @@ var kinds = map[string]string{
 	"a lot set": recurring("a", "0 0 1 * *", "startAt", "2030-02-01T00:00:00Z", "catchUp", "all", "deadline", "1h", "retry", map[string]any{"factor": 3, "max": "2h"}),
 }
 
-// TestPatchOfWhatIsNoScheduleKeepsTheInstants changes one document, whatever the kind, however often and whether or not
-// the job is paused.
+// TestPatchOfWhatIsNoScheduleKeepsTheInstants: such a patch changes one document, for each kind of job, however often,
+// and whether or not the job is paused.
 func TestPatchOfWhatIsNoScheduleKeepsTheInstants(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector sees the same in other tests")
@@ -158,8 +158,8 @@ func TestPatchOfTheScheduleReplaces(t *testing.T) {
 	}
 }
 
-// TestPatchedSequenceSendsNothingTwice: what it keeps has the same instants and delivery ids, and what has passed is
-// skipped.
+// TestPatchedSequenceSendsNothingTwice: the steps that it keeps have the same instants and delivery ids, and past steps
+// are skipped.
 func TestPatchedSequenceSendsNothingTwice(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -315,7 +315,7 @@ func TestFinishedJobIsRevivedByAPatch(t *testing.T) {
 	}
 }
 
-// Patches of what is no schedule, and of the schedule.
+// A patch of the callback, and one of the schedule.
 var patches = []string{`{"callback":{"data":2}}`, `{"schedules":["2030-01-01T17:00:00.000Z"]}`}
 
 func TestPatchConditions(t *testing.T) {
@@ -348,8 +348,8 @@ func TestPatchConditions(t *testing.T) {
 	}
 }
 
-// TestPatchThatLosesARace has another client change the job between this one's steps. Without If-Match it is applied to
-// what is there then.
+// TestPatchThatLosesARace has another client change the job between this one's steps. Without If-Match, it is applied
+// to the changed job.
 func TestPatchThatLosesARace(t *testing.T) {
 	t.Parallel()
 	other := func(a *api) { // changes the version only

@@ -136,7 +136,7 @@ func TestPreview(t *testing.T) {
 	}
 }
 
-// TestPreviewOfWhatHasPassed shows what a new job would fire at once.
+// TestPreviewOfWhatHasPassed shows the instants that a new job would fire at once.
 func TestPreviewOfWhatHasPassed(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

@@ -70,7 +70,7 @@ func (a *api) withinLead(ctx context.Context, attempts []*attempt) (context.Cont
 
 // newPut returns the put of an attempt's state, under a fresh revision, and the expected outcome.
 func (a *api) newPut(t *attempt, now time.Time) (store.Put, error) {
-	j := t.job // a copy: each put begins the schedule anew
+	j := t.job // a copy: each put begins the schedule again
 	j.Revision = a.stamp()
 	j.Version = j.Revision
 	j.CreatedAt, j.UpdatedAt = now, now // if the job exists, the store keeps its creation time

@@ -181,7 +181,7 @@ func TestPast(t *testing.T) {
 				for _, batch := range []bool{false, true} {
 					if (condition == "If-None-Match: *" && replaces) || (strings.HasPrefix(condition, "If-Match") && !replaces) ||
 						(condition != "" && batch) {
-						continue // there is nothing to say of these: they answer 412, or conditions can't be given
+						continue // these answer 412, or conditions can't be given
 					}
 					t.Run(strings.Join([]string{test.past, condition, map[bool]string{true: "replaces"}[replaces],
 						map[bool]string{true: "batch"}[batch]}, ","), func(t *testing.T) {
@@ -242,7 +242,7 @@ func TestPastIsDecidedByTheStore(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		exists      bool
-		interfere   []string // what happens before each of the first Puts: "create" or "delete"
+		interfere   []string // the change before each of the first Puts: "create" or "delete"
 		status      int
 		occurrences int
 	}{

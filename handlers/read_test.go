@@ -132,7 +132,7 @@ func TestEntityTagStandsForWhatIsShown(t *testing.T) {
 	show("nothing more", false)
 }
 
-// TestTagThatWasReadIsForIfMatch: of what was read, only the version is compared.
+// TestTagThatWasReadIsForIfMatch: only the version in a tag is compared.
 func TestTagThatWasReadIsForIfMatch(t *testing.T) {
 	t.Parallel()
 	put := func(a *api, headers ...string) answer {
@@ -338,7 +338,8 @@ func TestListByKind(t *testing.T) {
 	}
 }
 
-// TestListOfAStateLooksNoFurther than so many jobs: the page is short then, and tells where to go on.
+// TestListOfAStateLooksNoFurther: a list reads a bounded number of jobs. The page is then short, and has a cursor to
+// continue.
 func TestListOfAStateLooksNoFurther(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector sees the same in other tests")

@@ -229,7 +229,7 @@ func TestStoreFaults(t *testing.T) {
 	}
 }
 
-// What the store has no room for is the client's to make smaller, whichever way it comes.
+// A document that is too large for the store is the client's fault, in every kind of submission.
 func TestTooLargeForTheStore(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

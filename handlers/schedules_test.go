@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestSchedulesThatAreRefused sends each as a job, in a batch and as a preview: all name the field and say what
-// would be right.
+// TestSchedulesThatAreRefused sends each as a job, in a batch and as a preview: every answer names the field and the
+// valid form.
 func TestSchedulesThatAreRefused(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector sees the same in other tests")

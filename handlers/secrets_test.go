@@ -167,7 +167,7 @@ func TestSigningSecrets(t *testing.T) {
 	}
 }
 
-// Without a key there are no secrets, and the answer says what the operator has to do.
+// Without an encryption key there are no secrets, and the answer says how the operator can set one.
 func TestNoEncryptionKey(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -194,7 +194,7 @@ func hooked(header, signing string) string {
 	return with(body("a", time.Hour), "callback", callback)
 }
 
-// A callback is refused for what is not there, in whichever way it is submitted, and what is there is never shown.
+// A callback with a missing secret is refused, in every kind of submission. The value of a secret is never shown.
 func TestReferencesToSecrets(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, withSecrets)
@@ -244,7 +244,7 @@ func TestReferencesToSecrets(t *testing.T) {
 			expect("put", a.call("PUT", "/v1/jobs/a", test.job), 201)
 		})
 	}
-	a.call("DELETE", "/v1/jobs/a", "") // what the last of them has left
+	a.call("DELETE", "/v1/jobs/a", "") // the job of the last case
 	a.call("PUT", "/v1/jobs/a", hooked("token", "partner")).want(201)
 	a.patch("a", `{"callback":{"signing":"nothing"}}`).want(422)
 	a.patch("a", `{"callback":{"data":{"headers":{"Authorization":{"secret":"nothing"}}}}}`).want(422)
@@ -260,7 +260,7 @@ func TestReferencesToSecrets(t *testing.T) {
 	buried := a.call("GET", "/v1/dead-letters", "").want(200)
 	a.call("POST", "/v1/jobs/a/trigger", "").want(202)
 	a.call("DELETE", "/v1/secrets/token", "").want(204)
-	a.call("POST", "/v1/dead-letters/redrive?key=a", "").want(200) // what was accepted may be fired, and waits for its secret
+	a.call("POST", "/v1/dead-letters/redrive?key=a", "").want(200) // an accepted job fires, and waits for its secret
 	if claimed := a.claim(); len(claimed) != 2 || claimed[0].Options.Signing != "partner" || claimed[1].Options.Signing != "partner" {
 		t.Errorf("claimed %+v", claimed)
 	}
@@ -306,7 +306,7 @@ func TestPreviewsTellNothingOfSecrets(t *testing.T) {
 	}
 }
 
-// While the store can't say whether a secret is there, a job that needs it is not taken, and others are.
+// While the store is unavailable, a job that needs a secret is refused, and others are accepted.
 func TestSecretsInAnOutage(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, withSecrets)

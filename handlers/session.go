@@ -16,7 +16,7 @@ import (
 // sessionCookie is the name of the cookie with a session's secret.
 const sessionCookie = "carillon_session"
 
-// sessionView tells a caller who it is, in the form of the answer.
+// sessionView describes the caller in the form of the answer.
 type sessionView struct {
 	Authentication string              `json:"authentication"` // keys or none
 	ID             string              `json:"id"`
@@ -134,7 +134,7 @@ func (w *caller) ends() time.Time {
 	return w.ExpiresAt
 }
 
-// showSession tells the caller what it may do.
+// showSession answers with the caller's permissions.
 func (a *api) showSession(c *gin.Context) error {
 	w := who(c)
 	view := sessionView{

@@ -22,7 +22,7 @@ func (k *keyedAPI) signIn(token string, headers ...string) (*http.Cookie, string
 	return cookies[0], "Cookie: " + cookies[0].Name + "=" + cookies[0].Value
 }
 
-// session is what a caller is told about itself.
+// session is the description of a caller.
 type session struct {
 	Authentication string   `json:"authentication"`
 	ID             string   `json:"id"`
@@ -102,7 +102,7 @@ func TestOtherPagesUseNoSession(t *testing.T) {
 		read, write int
 	}{
 		{samePage, 200, 202},
-		{"Origin: " + a.url, 200, 202}, // without TLS, browsers tell the origin alone
+		{"Origin: " + a.url, 200, 202}, // without TLS, browsers send the origin only
 		{"Sec-Fetch-Site: none", 200, 403},
 		{"X-Nothing: 1", 200, 403},
 		{"Sec-Fetch-Site: same-site", 403, 403},
@@ -115,7 +115,7 @@ func TestOtherPagesUseNoSession(t *testing.T) {
 	}
 }
 
-// Where nobody is asked for a key, nobody needs a session, and a page can tell.
+// An API without keys needs no sessions, and a page can see that.
 func TestSessionWithoutKeys(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -140,7 +140,7 @@ func TestWrongSessionsAreLimitedByAddress(t *testing.T) {
 	a.call("GET", "/v1/jobs", "", cookie, samePage).want(200)
 }
 
-// The trail tells of sign-ins, and names the key for all that is done with a session, never a secret.
+// The trail has sign-ins, and names the key of each change by a session, but never a secret.
 func TestAuditOfSessions(t *testing.T) {
 	t.Parallel()
 	a := &keyedAPI{}

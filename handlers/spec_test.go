@@ -65,7 +65,7 @@ func TestJobSchemaIsServed(t *testing.T) {
 	a.call("GET", "/schemas/job.json", "", "If-None-Match: "+got.header.Get("ETag")).want(304)
 }
 
-// TestSpecificationIsServed in both forms, which say the same, to clients that don't have it yet.
+// TestSpecificationIsServed: both forms have the same content, and are sent to clients that do not have them yet.
 func TestSpecificationIsServed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector sees the same in other tests")
@@ -178,7 +178,7 @@ func TestExamplesThatAnyServerTakes(t *testing.T) {
 	}
 }
 
-// TestCallbackDataAsSpecified: what the specification takes for a type's data, its sender takes, and nothing else.
+// TestCallbackDataAsSpecified: a sender accepts exactly the data that the specification accepts for its type.
 func TestCallbackDataAsSpecified(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector sees the same in other tests")
@@ -245,7 +245,7 @@ func specification(t testing.TB) *openapi3.T {
 	return spec
 }
 
-// TestEachAnswerHasARequestID, and the specification says so of each.
+// TestEachAnswerHasARequestID: each answer has one, and each is specified to have one.
 func TestEachAnswerHasARequestID(t *testing.T) {
 	t.Parallel()
 	for path, item := range specification(t).Paths.Map() {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A new spread moves what is pending. Instants and delivery ids stay.
+// A new spread moves pending occurrences. Instants and delivery ids stay.
 func TestSpreadChanges(t *testing.T) {
 	t.Parallel()
 	for name, sent := range map[string]string{

@@ -16,11 +16,11 @@ import (
 	"github.com/carillon-scheduler/carillon/store/replicas"
 )
 
-// Replica is the replica that answers, and what it knows of the others.
+// Replica describes the replica that answers, and the others.
 type Replica struct {
 	// ID is its random id, by which it is listed.
 	ID string
-	// Tell returns what it tells of itself. Nil means no more than the version.
+	// Tell returns its report on itself. Nil means a report with the version, the time and the readiness only.
 	Tell func() status.Heartbeat
 	// List returns all replicas that may be claiming. Nil means that there is no other.
 	List func(ctx context.Context, now time.Time) ([]replicas.Replica, error)
@@ -41,7 +41,8 @@ type statusView struct {
 	Warnings       []string            `json:"warnings,omitzero"`
 }
 
-// replicaView is a replica. One of another version may tell nothing but that it runs.
+// replicaView is a replica in the form of the answer. Of a replica of another version, only the id and the time may be
+// known.
 type replicaView struct {
 	ID      string `json:"id"`
 	Version string `json:"version,omitzero"`
@@ -143,7 +144,7 @@ func (a *api) getStatus(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, view)
 }
 
-// heartbeats returns all replicas, and what they tell of themselves. This one comes first, and tells what is now.
+// heartbeats returns all replicas, and their reports on themselves. This one comes first, with its present state.
 func (a *api) heartbeats(ctx context.Context, now time.Time) (all []replicaView, tell []status.Heartbeat, err error) {
 	own := status.Heartbeat{Version: a.Version, Since: now, Ready: a.Ready(ctx) == nil}
 	if a.Replica.Tell != nil {
@@ -175,7 +176,7 @@ func (a *api) heartbeats(ctx context.Context, now time.Time) (all []replicaView,
 	return all, tell, nil
 }
 
-// latenessByHour tells the lateness of the last hours.
+// latenessByHour returns the lateness of the last hours.
 func (a *api) latenessByHour(ctx context.Context, now time.Time) (all []hourView, err error) {
 	if a.Replica.Hours == nil {
 		return nil, nil

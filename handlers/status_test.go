@@ -46,7 +46,7 @@ type serviceStatus struct {
 	Warnings []string
 }
 
-// The status adds up what all replicas tell, and tells a key for some tenants of their objectives only.
+// The status adds up the reports of all replicas. A key for some tenants sees only their objectives.
 func TestStatus(t *testing.T) {
 	now := func() time.Time { return start }
 	objectives := []status.Objective{

@@ -185,7 +185,7 @@ func TestBatchOutlivesABlip(t *testing.T) {
 	s.close()
 }
 
-// TestBatchEndsWithItsClient has no more to say than that it ends: the server's Close waits for its requests.
+// TestBatchEndsWithItsClient only has to end: the server's Close waits for its requests.
 func TestBatchEndsWithItsClient(t *testing.T) {
 	t.Parallel()
 	for _, media := range []string{asArray, asLines} {
@@ -251,8 +251,8 @@ func chunk(t *testing.T, prepare func(*api), items ...string) (*api, []result) {
 	return a, results[1 : len(results)-1]
 }
 
-// TestBatchUndoesNothingLater: an item that waits until the items before it are stored does not undo what another client
-// changes meanwhile.
+// TestBatchUndoesNothingLater: an item that waits until the items before it are stored does not undo another client's
+// change in between.
 func TestBatchUndoesNothingLater(t *testing.T) {
 	t.Parallel()
 	begun, gathered, proceed := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -399,9 +399,9 @@ func TestLaterOfTheSameKeyWins(t *testing.T) {
 				if got.Revision != last || got.Schedules[len(got.Schedules)-1] != at(9*time.Hour) {
 					t.Errorf("left is %s of %v, want %s", got.Revision, got.Schedules, last)
 				}
-				want := 1 // the last replaces, so what has passed is skipped
+				want := 1 // the last replaces, so past instants are skipped
 				if name == "mixed, mixed, mixed" && !exists {
-					want = 2 // but for what the first had, which is pending
+					want = 2 // except for the pending instant of the first
 				}
 				if got.Pending != want {
 					t.Errorf("%d pending, want %d", got.Pending, want)

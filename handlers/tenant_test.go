@@ -15,7 +15,7 @@ const (
 	ofOther = "Carillon-Tenant: Other_2.eu"
 )
 
-// Whatever a request asks for, it is about the jobs and dead letters of its tenant, and of no other.
+// Every request covers the jobs and dead letters of its tenant, and of no other.
 func TestTenantsAreApart(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

@@ -26,7 +26,7 @@ type tenantView struct {
 }
 
 // viewTenants shows the priority of the settings even before this replica applies them: it soon will. The callback of a
-// tenant's events is for those who may read whole tenants, as it may tell addresses and headers.
+// tenant's events is only for callers that may read whole tenants, since it may contain addresses and headers.
 func (a *api) viewTenants(ctx context.Context, tenants ...job.Tenant) []tenantView {
 	priorities := a.prioritiesOf(ctx, tenants)
 	views := make([]tenantView, len(tenants))

@@ -145,7 +145,7 @@ func TestTenantInPath(t *testing.T) {
 	}
 }
 
-// These paths are about all tenants: whoever is one of them has no say there.
+// These paths are about all tenants: a key of one tenant may not use them.
 func TestTenantsHaveNoSayOverTenants(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -201,7 +201,7 @@ func TestTenantPages(t *testing.T) {
 	}
 }
 
-// Whoever submits a job is known from then on, with the settings that it had.
+// A submission makes its tenant known, with the settings that it had.
 func TestSubmissionsMeetTheirTenant(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -229,7 +229,7 @@ func TestSubmissionsMeetTheirTenant(t *testing.T) {
 	}
 }
 
-// Looking, and what is refused, makes nobody known; what is accepted then does.
+// Reads and refused requests make no tenant known; accepted submissions do.
 func TestWhatIsRefusedMeetsNobody(t *testing.T) {
 	t.Parallel()
 	const ofNew = "Carillon-Tenant: new"
@@ -317,7 +317,7 @@ func TestTenantThatCannotBeMet(t *testing.T) {
 	a.tenant("default")
 }
 
-// Of those who race to create a tenant one does, and the settings of one are left.
+// One of several racing creations of a tenant creates it, and the stored settings are from one request.
 func TestTenantIsCreatedOnce(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

@@ -32,8 +32,8 @@ func traced(t *testing.T, sampler sdktrace.Sampler) (*api, *tracetest.SpanRecord
 // kept is the trace context that is kept with the job a.
 func (a *api) kept() job.Trace { return a.status().Options.Trace }
 
-// TestCallersTraceIsKept: whatever makes the definition what it is leaves its trace context, though no spans are made
-// here.
+// TestCallersTraceIsKept: each request that changes the definition leaves its trace context there, even without a
+// tracer.
 func TestCallersTraceIsKept(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -105,7 +105,7 @@ func TestTriggerHasItsOwnTrace(t *testing.T) {
 	}
 }
 
-// TestRequestsHaveSpans: a child of the caller's, which is what is kept.
+// TestRequestsHaveSpans: a request's span is a child of the caller's, and the job keeps the request's span.
 func TestRequestsHaveSpans(t *testing.T) {
 	t.Parallel()
 	a, spans := traced(t, sdktrace.ParentBased(sdktrace.AlwaysSample()))
@@ -166,7 +166,7 @@ func TestRequestsBeginTraces(t *testing.T) {
 	}
 }
 
-// What is not exported can't be linked to, but the caller's may be.
+// A span that is not exported can't be linked to, but the caller's can.
 func TestTraceThatIsNotSampled(t *testing.T) {
 	t.Parallel()
 	a, spans := traced(t, sdktrace.NeverSample())

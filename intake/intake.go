@@ -1,7 +1,6 @@
-// Package intake takes submissions from the messages of brokers. A message is what a request to the API is otherwise: a
-// [Door] makes the request of it and hands it to the API in this process, so that both ways lead through the same code,
-// with the same checks, limits, quotas and audit trail. The packages below this one read the messages of one kind of
-// broker each.
+// Package intake takes submissions from the messages of brokers. A [Door] turns each message into a request, and passes
+// it to the API in this process. So messages and HTTP requests lead through the same code, with the same checks,
+// limits, quotas and audit trail. The packages below this one read the messages of one kind of broker each.
 package intake
 
 import (
@@ -91,7 +90,7 @@ func (d *Door) Problem() string {
 	return d.problem
 }
 
-// Answer is what became of a message.
+// Answer is the outcome of a message.
 type Answer struct {
 	// Refused is the reason that the message can't be applied; nil if it was.
 	Refused *Problem
@@ -109,10 +108,10 @@ const (
 // While the store is unavailable or a limit has no room, it waits and tries again; a message whose outcome is unknown
 // is repeated with those behind it. The error is that of hold, or the end of ctx; the other messages are not done then.
 //
-// Hold returns nil if the broker still regards the messages as this consumer's, at a time after it was called. It is
-// called before each try: a process that was stopped for a while must not override what another consumer has done.
+// Hold returns nil if the broker still regards the messages as this consumer's, at a time after the call. It is called
+// before each try: a process that stood still for a while must not override the changes of another consumer.
 func (d *Door) Apply(ctx context.Context, hold func(context.Context) error, messages []Message) ([]Answer, error) {
-	// What is under way when ctx ends goes on for a while.
+	// When ctx ends, calls under way get d.Patience to finish.
 	patient, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(d.Patience, cancel) })()
@@ -398,12 +397,13 @@ func Sleep(ctx context.Context, d time.Duration) error {
 
 // Source consumes one queue or topic.
 type Source interface {
-	// Run consumes until ctx ends. It connects again whenever the connection is lost. What is under way when ctx ends has
-	// the patience of its door.
+	// Run consumes until ctx ends. It connects again whenever the connection is lost. When ctx ends, messages under way
+	// have the patience of the door.
 	Run(ctx context.Context)
 }
 
-// Again calls serve until ctx ends, with pauses that grow while it fails soon. It tells the door and the log why.
+// Again calls serve until ctx ends, with pauses that grow while it fails soon. It passes the error to the door, and
+// logs the first one of an outage.
 func (d *Door) Again(ctx context.Context, serve func(context.Context) error) {
 	const longest = 10 * time.Second
 	pause, down := 100*time.Millisecond, false

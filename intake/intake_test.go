@@ -42,7 +42,7 @@ type desk struct {
 	now time.Time
 }
 
-// flaky is a store that fails as often as it is told.
+// flaky is a store that fails a set number of times.
 type flaky struct {
 	store.Store
 	mu    sync.Mutex
@@ -247,7 +247,7 @@ func TestCloudEvents(t *testing.T) {
 	}
 }
 
-// TestRefusals: what can't be applied is refused with the API's own problem, and holds up nothing.
+// TestRefusals: an invalid message is refused with the API's own problem, and holds up no other.
 func TestRefusals(t *testing.T) {
 	for name, c := range map[string]struct {
 		message intake.Message
@@ -406,7 +406,8 @@ func TestStoreDown(t *testing.T) {
 	})
 }
 
-// TestStop: a door that is told to stop while messages wait says which are done, and leaves the others to the broker.
+// TestStop: a door that is stopped while messages wait returns the answers of those that are done, and leaves the
+// others to the broker.
 func TestStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t)
@@ -440,7 +441,8 @@ func TestNotHeld(t *testing.T) {
 	}
 }
 
-// known gives an API a reading of its store's clock, without which it can't tell later versions from earlier ones.
+// known gives an API a reading of its store's clock, without which it can't distinguish later versions from earlier
+// ones.
 func known(t *testing.T) func(*handlers.Config) {
 	return func(c *handlers.Config) {
 		theirs := &clock.Clock{}

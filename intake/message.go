@@ -33,7 +33,7 @@ type Message struct {
 	Published time.Time
 }
 
-// The headers that say what a message asks for.
+// The headers of a message that select the operation and its job.
 const (
 	operationHeader = "carillon-operation"
 	keyHeader       = "carillon-key"
@@ -60,7 +60,7 @@ var operations = map[string]struct {
 const operationRule = "must be put, patch, cancel, pause, resume, trigger or check-in; without it, the message puts " +
 	"a job"
 
-// request is what a message asks for.
+// request is the request of a message.
 type request struct {
 	// operation is a key of [operations].
 	operation string
@@ -70,7 +70,7 @@ type request struct {
 	from origin
 }
 
-// origin is what is known of a message's way.
+// origin describes the way of a message.
 type origin struct {
 	repeated  bool
 	published time.Time
@@ -89,7 +89,7 @@ func (r *request) path() string {
 	return "/v1/jobs/" + key + operations[r.operation].suffix
 }
 
-// read reads what a message asks for. The error is a problem.
+// read returns the request of a message, or the problem with it.
 func (m *Message) read(tenant string) (*request, *Problem) {
 	event, wrong := m.event()
 	if wrong != nil {
@@ -160,7 +160,7 @@ func (m *Message) trace() job.Trace {
 	}))
 }
 
-// event is what a message carries, in a CloudEvents envelope or without one.
+// event is the content of a message, in a CloudEvents envelope or without one.
 type event struct {
 	data               []byte
 	contentType        string

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Heartbeat is what a replica tells the others of itself. A replica of another version may leave out fields.
+// Heartbeat is a replica's report on itself to the others. A replica of another version may leave out fields.
 type Heartbeat struct {
 	Version string    `json:"version,omitempty"`
 	Since   time.Time `json:"since"` // when it began
@@ -26,7 +26,7 @@ func encode(v any) []byte {
 	return b
 }
 
-// DecodeHeartbeat is the inverse of [Heartbeat.Encode]; ok is false if the replica tells nothing.
+// DecodeHeartbeat is the inverse of [Heartbeat.Encode]; ok is false if there is no report.
 func DecodeHeartbeat(b []byte) (h Heartbeat, ok bool) {
 	return h, json.Unmarshal(b, &h) == nil
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// DayHours is the number of hours over which lateness is told hour by hour.
+// DayHours is the number of hours for which lateness is reported hour by hour.
 const DayHours = 24
 
 // hoursKept is the number of hours that a watch remembers, so that those that could not be stored are stored later.
@@ -19,7 +19,7 @@ type hourSlot struct {
 	fired, stored int
 }
 
-// Hour has the lateness of what was fired for the first time in an hour, by one replica or by more.
+// Hour has the lateness of the first firings of an hour, by one replica or by several.
 type Hour struct {
 	// From is the beginning of the hour, in UTC.
 	From time.Time `json:"-"`
@@ -92,11 +92,11 @@ func (w *Watch) Stored(hours []Hour) {
 	}
 }
 
-// Day tells the lateness of the last hours. It is safe for concurrent use.
+// Day reports the lateness of the last hours. It is safe for concurrent use.
 type Day struct {
 	// Own is the watch of this replica.
 	Own *Watch
-	// Others reads what the other replicas have stored since an hour, also those that have stopped.
+	// Others reads the stored hours of the other replicas from since on, also those of stopped ones.
 	Others func(ctx context.Context, since, now time.Time) ([]Hour, error)
 
 	lock   sync.Mutex
@@ -104,7 +104,7 @@ type Day struct {
 	read   []Hour
 }
 
-// readEvery is the age at which what others have stored is read again.
+// readEvery is the age at which the hours of other replicas are read again.
 const readEvery = 30 * time.Second
 
 // Hours returns the last [DayHours] hours, the oldest first, with the counts of all replicas. The last one is the
@@ -129,7 +129,7 @@ func (d *Day) Hours(ctx context.Context, now time.Time) ([]Hour, error) {
 	return all, nil
 }
 
-// others reads what the others have stored, unless that was done lately.
+// others returns the stored hours of the other replicas. It reads them at most once in readEvery.
 func (d *Day) others(ctx context.Context, since, now time.Time) ([]Hour, error) {
 	d.lock.Lock()
 	defer d.lock.Unlock()

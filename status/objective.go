@@ -1,5 +1,6 @@
-// Package status tells how well the service fires: how late occurrences are, whether objectives for that are met, and
-// how fast their error budgets burn. Each replica counts on its own, and tells the others in its heartbeats.
+// Package status measures how well the service fires: the lateness of occurrences, whether they meet objectives, and
+// how fast these burn their error budgets. Each replica counts its own firings, and reports the counts to the others in
+// its heartbeats.
 package status
 
 import (

@@ -48,7 +48,7 @@ type clock struct{ now time.Time }
 
 func (c *clock) Now() time.Time { return c.now }
 
-// Each objective counts what it is about, and windows forget.
+// Each objective counts the jobs of its scope, and windows forget.
 func TestObjectives(t *testing.T) {
 	c := &clock{time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)}
 	all, acme := status.Objective{Target: .9, Within: time.Second}, status.Objective{Tenant: "acme", Target: .5, Within: time.Millisecond}
@@ -113,7 +113,7 @@ func TestObjectives(t *testing.T) {
 	}
 }
 
-// Lateness is told of five minutes, and of several replicas together, also by their heartbeats.
+// Lateness covers five minutes, and several replicas together, also by their heartbeats.
 func TestLateness(t *testing.T) {
 	c := &clock{time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)}
 	var replicas [2]*status.Watch
@@ -167,7 +167,7 @@ func TestLateness(t *testing.T) {
 	}
 }
 
-// The lateness of a day is told hour by hour: of this replica as it is now, of others as they have stored it.
+// The lateness of a day is reported hour by hour: this replica's at present, and that of others as they have stored it.
 func TestDay(t *testing.T) {
 	start := time.Date(2030, 1, 1, 0, 30, 0, 0, time.UTC)
 	c := &clock{start}
@@ -221,7 +221,7 @@ func TestDay(t *testing.T) {
 		t.Errorf("%d hours are to be stored, after %d readings", n, reads)
 	}
 	all := own.Unstored()
-	fire(own, time.Second) // after it was told what to store
+	fire(own, time.Second) // after Unstored, and before Stored
 	own.Stored(all)
 	if left := own.Unstored(); len(left) != 1 || left[0].Fired() != 2 {
 		t.Errorf("%+v is to be stored", left)

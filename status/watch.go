@@ -33,12 +33,12 @@ type minute struct {
 	fired, late int
 }
 
-// Windows are the times over which burn rates are told, as multiwindow alerts need them.
+// Windows are the times over which burn rates are computed, as multiwindow alerts need them.
 var Windows = []time.Duration{5 * time.Minute, 30 * time.Minute, time.Hour, 6 * time.Hour}
 
 const longestWindow = 6 * 60 // minutes
 
-// LatenessWindow is the time over which lateness is told.
+// LatenessWindow is the time over which lateness is reported.
 const LatenessWindow = 5 * time.Minute
 
 // Lateness is counted in slots of ten seconds.
@@ -105,8 +105,8 @@ func NewWatch(objectives []Objective, now func() time.Time, registerer prometheu
 	return w, errors.Join(registerer.Register(fired), registerer.Register(late), registerer.Register(target))
 }
 
-// Fired notes that an occurrence of a job was fired for the first time, so long after it was due. Jobs of the service
-// itself, such as events, count for no objective.
+// Fired notes the first firing of an occurrence of a job, and its lateness. Jobs of the service itself, such as events,
+// count for no objective.
 func (w *Watch) Fired(of job.Name, late time.Duration) {
 	if w == nil || job.Reserved(of.Key) {
 		return

@@ -40,7 +40,7 @@ type service struct {
 	count atomic.Int32
 }
 
-// fate is what the proxy does with a request.
+// fate is the proxy's treatment of a request.
 type fate uint8
 
 const (
@@ -187,7 +187,7 @@ func TestEveryOperation(t *testing.T) {
 	if err := json.Unmarshal(view.Callback.Data.(json.RawMessage), &data); err != nil || data.URL != "https://example.com/hook" {
 		t.Errorf("callback: %s, %v", view.Callback.Data, err)
 	}
-	// What was read can be put again.
+	// A job that was read can be put again.
 	if again := must(c.Put(ctx, view.Job, client.IfVersion(view.Version)))(t); again.Created || again.InFlight == nil {
 		t.Errorf("put again: %+v", again)
 	}
@@ -454,8 +454,8 @@ func (s *service) bury(t *testing.T, keys ...string) {
 // of returns the error of a call.
 func of[T any](_ T, err error) error { return err }
 
-// TestLostRequestsAndAnswers: whatever is lost on the way, a change is made once, or the error says that this is not
-// known.
+// TestLostRequestsAndAnswers: if a request or an answer is lost, the change is made once, or the error says that this
+// is unknown.
 func TestLostRequestsAndAnswers(t *testing.T) {
 	s := newService(t)
 	c, ctx := s.client(t), t.Context()

@@ -9,7 +9,7 @@ import (
 	"github.com/carillon-scheduler/carillon/client/receive"
 )
 
-// A receiver passes on what is genuine, and drops duplicates.
+// A receiver passes on genuine deliveries, and drops duplicates.
 func Example() {
 	r, err := receive.New(receive.Config{Secrets: []string{secret}, Now: func() time.Time { return now }})
 	if err != nil {

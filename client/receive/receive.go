@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// Config says what a receiver accepts.
+// Config configures a receiver.
 type Config struct {
 	// Secrets are signing secrets, whsec_ and base64. A delivery that one of them signed is genuine.
 	Secrets []string
@@ -29,9 +29,9 @@ type Config struct {
 	Tolerance time.Duration
 	// MaxBody bounds the bytes of a body; 0 means 1 MiB. A longer one is answered with 413.
 	MaxBody int64
-	// Remember is how many delivery ids are remembered, the latest; 0 means 100,000, which take about 20 MB. Duplicates
-	// come soon after the first, in all but rare cases. A process that starts anew remembers none: keep the ids in a
-	// database where a duplicate does harm.
+	// Remember is the number of latest delivery ids that are remembered; 0 means 100,000, which take about 20 MB.
+	// Duplicates come soon after the first, in all but rare cases. A process that restarts remembers none: keep the ids in
+	// a database if a duplicate does harm.
 	Remember int
 	// Now is the clock; nil is [time.Now].
 	Now func() time.Time
@@ -84,7 +84,7 @@ func decode(text, prefix string) ([]byte, error) {
 	return base64.StdEncoding.DecodeString(strings.TrimPrefix(text, prefix))
 }
 
-// ErrNotGenuine is the error of a delivery that nobody with one of the secrets sent lately.
+// ErrNotGenuine is the error of a delivery without a recent signature by one of the secrets.
 var ErrNotGenuine = errors.New("receive: the delivery is not genuine")
 
 // Verify checks a delivery: the headers webhook-id, webhook-timestamp and webhook-signature, and the body. The error is
@@ -191,7 +191,7 @@ func (r *recorder) WriteHeader(status int) {
 // Unwrap is for [http.ResponseController].
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// state is what is known of a delivery.
+// state is the known state of a delivery.
 type state uint8
 
 const (

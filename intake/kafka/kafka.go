@@ -64,7 +64,7 @@ const (
 	memberLimit = 15 * time.Second
 )
 
-// serve consumes by one client, until something fails or ctx ends. A failure begins anew at the committed offsets.
+// serve consumes by one client, until it fails or ctx ends. The next client begins at the committed offsets.
 func (s *Source) serve(ctx context.Context) error {
 	fresh := &repeats{reach: int64(s.Records), first: make(map[int32]int64)}
 	client, err := kgo.NewClient(append([]kgo.Opt{
@@ -163,8 +163,8 @@ func (s *Source) apply(ctx context.Context, client *kgo.Client, records []*kgo.R
 	return failed
 }
 
-// insist commits until the cluster has answered, or ctx ends. A client that began anew would be another member, and
-// get its partitions when the group gives up this one.
+// insist commits until the cluster has answered, or ctx ends. A new client would be another member, and would get its
+// partitions only when the group gives up this one.
 func (s *Source) insist(ctx context.Context, commit func() error) error {
 	for up := true; ; up = false {
 		err := commit()
@@ -243,7 +243,7 @@ func (s *Source) putAside(ctx context.Context, client *kgo.Client, r *kgo.Record
 			kgo.RecordHeader{Key: originHeader, Value: fmt.Appendf(nil, "%s/%d/%d", r.Topic, r.Partition, r.Offset)}),
 	}
 	err := client.ProduceSync(ctx, dead).FirstErr()
-	if errors.Is(err, kerr.MessageTooLarge) { // by the added headers, which tell where the record itself is
+	if errors.Is(err, kerr.MessageTooLarge) { // by the added headers, which name the place of the original record
 		dead = &kgo.Record{Topic: dead.Topic, Key: dead.Key, Headers: dead.Headers[len(r.Headers):]}
 		err = client.ProduceSync(ctx, dead).FirstErr()
 	}
@@ -261,7 +261,7 @@ func (s *Source) putAside(ctx context.Context, client *kgo.Client, r *kgo.Record
 	if id := headers[correlationHeader]; id != "" {
 		reply.Headers = append(reply.Headers, kgo.RecordHeader{Key: correlationHeader, Value: []byte(id)})
 	}
-	client.Produce(context.WithoutCancel(ctx), reply, nil) // there may be no such topic, and nobody may wait for the reply
+	client.Produce(context.WithoutCancel(ctx), reply, nil) // the topic may not exist, and no client may wait for the reply
 	return nil
 }
 
@@ -284,7 +284,7 @@ func headersOf(r *kgo.Record) map[string]string {
 	return all
 }
 
-// repeats tells which records may have been applied before: the first ones of a partition that was assigned to this
+// repeats finds records that may have been applied before: the first ones of a partition that was assigned to this
 // member, as many as are applied before a commit.
 type repeats struct {
 	reach int64

@@ -30,7 +30,7 @@ const patience = 2 * time.Minute
 
 const topic = "submissions"
 
-// office is a cluster in this process with a topic of three partitions, and an API that notes what is submitted by it.
+// office is a cluster in this process with a topic of three partitions, and an API that notes the submissions from it.
 type office struct {
 	*testing.T
 	opts    []kfake.Opt
@@ -181,7 +181,7 @@ func (o *office) committed() (sum int64) {
 	return sum
 }
 
-// ordered checks that all of so many in each partition were stored, in order.
+// ordered checks that n jobs of each partition were stored, in order.
 func (o *office) ordered(n int) {
 	o.Helper()
 	o.mu.Lock()
@@ -198,7 +198,7 @@ func (o *office) ordered(n int) {
 	}
 }
 
-// TestStored: what is produced is stored in the order of its partition, and committed. The next source begins after it.
+// TestStored: records are stored in the order of their partition, and committed. The next source begins after them.
 func TestStored(t *testing.T) {
 	o := newOffice(t)
 	o.publish(0, 500)
@@ -234,7 +234,7 @@ func TestClusterRestart(t *testing.T) {
 	}
 }
 
-// TestStoreDown: while the store is down, nothing is committed. What was not committed comes again.
+// TestStoreDown: while the store is down, nothing is committed. Uncommitted records come again.
 func TestStoreDown(t *testing.T) {
 	o := newOffice(t)
 	o.down = true
@@ -266,7 +266,7 @@ func TestSecondConsumer(t *testing.T) {
 	o.ordered(400)
 }
 
-// TestRepeated: the first records of a partition that is assigned to a member are told to be repetitions perhaps, with
+// TestRepeated: the first records of a partition that is assigned to a member are marked as possible repetitions, with
 // the time at which they were produced; later ones are not.
 func TestRepeated(t *testing.T) {
 	o := newOffice(t)

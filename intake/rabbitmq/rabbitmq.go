@@ -1,9 +1,8 @@
 // Package rabbitmq takes submissions from a queue of RabbitMQ.
 //
 // A message is acknowledged when the store has its job. Until then the broker keeps it, and delivers it again if this
-// process ends or the connection is lost; such a message changes nothing that it has changed before. One goroutine
-// gathers what the broker sends ahead, while the other one has the previous group stored. docs/queues.md describes the
-// messages.
+// process ends or the connection is lost; a repeated message has no second effect. One goroutine gathers the messages
+// that the broker sends ahead, while the other one stores the previous group. docs/queues.md describes the messages.
 package rabbitmq
 
 import (
@@ -88,7 +87,7 @@ func (s *Source) serve(ctx context.Context) error {
 	}
 }
 
-// declare makes a durable queue, unless there is one of the name, of whatever kind.
+// declare makes a durable queue, unless a queue of any kind has the name.
 func declare(conn *amqp.Connection, queue string, arguments amqp.Table) error {
 	ch, err := conn.Channel()
 	if err != nil {
@@ -137,7 +136,7 @@ func (s *Source) apply(ctx context.Context, in *inlet, out *outlet, group []amqp
 	return failed
 }
 
-// confirmLimit bounds the time in which the broker confirms what was put aside.
+// confirmLimit bounds the time in which the broker confirms refused messages.
 const confirmLimit = 30 * time.Second
 
 // replyQueues begins the names that stand for the queue of one client, on its connection.
@@ -167,7 +166,7 @@ func (s *Source) putAside(ctx context.Context, out *outlet, d *amqp.Delivery, wh
 	if correlation == "" {
 		correlation = d.MessageId
 	}
-	// Nobody may wait for the reply any more, so it may get lost.
+	// The client may have stopped waiting for the reply, so it may get lost.
 	return out.publish(ctx, d.ReplyTo, false, amqp.Publishing{
 		ContentType: intake.ProblemMedia, CorrelationId: correlation, Timestamp: time.Now(), AppId: "carillon", Body: problem,
 	})
@@ -219,7 +218,7 @@ func (s *Source) consume(conn *amqp.Connection) (*inlet, error) {
 	return in, nil
 }
 
-// receive gathers what arrives, until the consumer or its channel ends.
+// receive gathers messages, until the consumer or its channel ends.
 func (in *inlet) receive(deliveries <-chan amqp.Delivery) {
 	for d := range deliveries {
 		in.mu.Lock()
@@ -236,7 +235,7 @@ func (in *inlet) receive(deliveries <-chan amqp.Delivery) {
 func (in *inlet) tell() {
 	select {
 	case in.arrived <- struct{}{}:
-	default: // it is told already
+	default: // the signal that waits covers this one too
 	}
 }
 
@@ -274,8 +273,8 @@ func (in *inlet) next(most int) (group []amqp.Delivery, err error) {
 	return group, nil
 }
 
-// hold asks the broker for something, whatever it is: an answer shows that the channel lives, and so that the messages
-// taken on it are still this consumer's.
+// hold makes a harmless request to the broker: an answer shows that the channel lives, and so that its messages are
+// still this consumer's.
 func (in *inlet) hold(context.Context) error {
 	if err := in.ch.Qos(in.prefetch, 0, false); err != nil {
 		return err

@@ -44,7 +44,7 @@ func ctl(t *testing.T, verb string) {
 	}
 }
 
-// office is a queue, and an API that notes what is submitted by it.
+// office is a queue, and an API that notes the submissions from it.
 type office struct {
 	*testing.T
 	queue string
@@ -213,7 +213,7 @@ func (o *office) ordered(want []string) {
 	}
 }
 
-// TestStored: what is published is stored in order, and acknowledged.
+// TestStored: messages are stored in order, and acknowledged.
 func TestStored(t *testing.T) {
 	o := newOffice(t)
 	door, stop := o.source(0)
@@ -233,7 +233,7 @@ func TestStored(t *testing.T) {
 	}
 }
 
-// TestBrokerRestart: a broker that is restarted in between loses nothing, and what comes again comes in order.
+// TestBrokerRestart: a broker that is restarted in between loses nothing, and repeated messages come in order.
 func TestBrokerRestart(t *testing.T) {
 	o := newOffice(t)
 	door, stop := o.source(100)
@@ -256,7 +256,7 @@ func TestBrokerRestart(t *testing.T) {
 	}
 }
 
-// TestStoreDown: while the store is down, nothing is acknowledged; what waits outlives the source.
+// TestStoreDown: while the store is down, nothing is acknowledged; waiting messages outlive the source.
 func TestStoreDown(t *testing.T) {
 	o := newOffice(t)
 	o.down = true
