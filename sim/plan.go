@@ -120,11 +120,8 @@ func NewPlan(seed uint64) *Plan {
 	r := rand.New(rand.NewPCG(seed, 1))
 	upTo := func(d time.Duration) Span { return Span(r.Int64N(int64(span(d)) + 1)) }
 	p := &Plan{
-		Seed: seed, Replicas: 2 + r.IntN(2), Interleaved: r.IntN(2) == 0,
+		Seed: seed, Replicas: 2 + r.IntN(4), Interleaved: r.IntN(2) == 0,
 		Until: span(30*time.Second) + upTo(90*time.Second),
-	}
-	if r.IntN(8) == 0 {
-		p.Replicas = 5
 	}
 	for range p.Replicas {
 		skew := Span(0)
