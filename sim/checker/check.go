@@ -76,6 +76,7 @@ func (k *keyed) check() {
 	k.neverEarly()
 	k.wrongClock()
 	k.ids()
+	k.standAlone()
 	k.oneClaimer()
 	k.duplicates()
 	k.payloads()
@@ -142,17 +143,6 @@ func (k *keyed) defining(n int) (all []*Op) {
 // scheduled reports whether some put of the key has an instant.
 func (k *keyed) scheduled(at time.Time) bool {
 	return slices.ContainsFunc(k.ops, func(o *Op) bool { return o.Schedule.Has(at) })
-}
-
-// loose reports whether a delivery is of an occurrence that stands on its own: a triggered one, or one that was
-// redriven.
-func (k *keyed) loose(d *Delivery) bool {
-	if k.triggered()[d.ID] || !k.scheduled(d.Instant) || k.mayBeTriggered(d.Instant, 15*time.Second, false) {
-		return true
-	}
-	return slices.ContainsFunc(k.ops, func(o *Op) bool {
-		return o.Kind == Redrive && o.maybe() && o.Invoked.Before(d.Begun)
-	})
 }
 
 // neverEarly: no delivery begins before its instant, by the clock of the replica that sends it, unless that clock was
@@ -334,11 +324,11 @@ func (k *keyed) payloads() {
 	}
 }
 
-// ended: once a cancellation or a replacement is answered, nothing of the former definition fires, except what was held
-// then, and that once.
+// ended: once a cancellation, a replacement or an amendment is answered, nothing of the former definition fires, except
+// what was held then, and that once.
 func (k *keyed) ended() {
 	for _, o := range k.ops {
-		if o.Kind != Cancel && o.Kind != Put || !o.succeeded() {
+		if o.Kind != Cancel && o.Kind != Put && o.Kind != Amend || !o.succeeded() {
 			continue
 		}
 		fired, count := map[string]int{}, 0
@@ -350,19 +340,34 @@ func (k *keyed) ended() {
 				count++
 			}
 			switch {
-			case d.Begun.After(o.Returned.Add(k.Lease)):
-				k.report("an end is an end", d.Begun, "payload %d was fired for instant %s, longer than a lease after the %s "+
+			case d.Instant.After(o.Returned.Add(wrong)):
+				k.report("an end is an end", d.Begun, "payload %d was fired for instant %s, which was still ahead when the %s "+
+					"was answered at %s", d.N, k.clock(d.Instant), o.Kind, k.clock(o.Returned))
+			case d.Begun.After(o.Returned.Add(k.heldFor(d))):
+				k.report("an end is an end", d.Begun, "payload %d was fired for instant %s, longer than a claim lasts after the %s "+
 					"was answered at %s", d.N, k.clock(d.Instant), o.Kind, k.clock(o.Returned))
 			case fired[d.ID] == 2:
 				k.report("an end is an end", d.Begun, "payload %d was retried for instant %s after the %s was answered at %s",
 					d.N, k.clock(d.Instant), o.Kind, k.clock(o.Returned))
 			}
 		}
-		if count > o.InFlight && !k.endedBeside(o) {
+		if o.Kind != Amend && count > o.InFlight && !k.endedBeside(o) {
 			k.report("an end is an end", o.Returned, "%d former occurrences fired after the %s was answered, which named %d",
 				count, o.Kind, o.InFlight)
 		}
 	}
+}
+
+// heldFor returns the longest time from a claim to the beginning of a delivery: that of a callback, unless its replica
+// stood still between the last look at the clock and the sending.
+func (k *keyed) heldFor(d *Delivery) time.Duration {
+	stalled := slices.ContainsFunc(k.Troubles, func(t Trouble) bool {
+		return t.What == "stall" && t.Replica == d.Replica && t.From.Before(d.Begun) && t.To.After(d.Begun.Add(-time.Second))
+	})
+	if stalled {
+		return k.Lease
+	}
+	return k.CallbackTimeout + time.Second
 }
 
 // endedBefore reports whether an operation before another one may have ended a payload's definition, so that its answer

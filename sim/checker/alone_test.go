@@ -1,0 +1,112 @@
+package checker
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// told returns an operation that is answered 0.1 s after it is invoked.
+func told(kind Kind, from float64, status int) Op {
+	return Op{Kind: kind, Key: "k", Invoked: at(from), Returned: at(from + 0.1), Status: status}
+}
+
+// TestStandAlone: what fires beside the schedule was triggered, and each acknowledged trigger or redrive has an effect
+// that is not lost.
+func TestStandAlone(t *testing.T) {
+	put := told(Put, 1, 201)
+	put.N, put.Attempts, put.Schedule.Instants = 1, 1, []time.Time{at(20)}
+	far := put
+	far.Schedule.Instants = []time.Time{at(550)}
+	trigger := told(Trigger, 30, 202)
+	trigger.DeliveryID = "t"
+	unknown := told(Trigger, 30, 0)
+	redrive := told(Redrive, 50, 200)
+	redrive.Redriven = 1
+	cancel := func(from float64, n int) Op {
+		o := told(Cancel, from, 200)
+		o.Cancelled = n
+		return o
+	}
+	fired := attempt(30.01, 1, true)
+	fired.ID = "t"
+	failed := fired
+	failed.Took, failed.Told = false, false
+	again := attempt(20, 1, true)
+	again.Begun, again.Ended, again.Local = at(51), at(51.1), at(51)
+	for name, one := range map[string]struct {
+		ops    []Op
+		sent   []Delivery
+		dead   []Dead
+		broken []string
+	}{
+		"it was triggered":                {ops: []Op{far, trigger}, sent: []Delivery{fired}},
+		"by another trigger":              {ops: []Op{far, trigger}, sent: []Delivery{fired, attempt(35, 1, true)}, broken: []string{"nothing fires unasked"}},
+		"by one without an answer":        {ops: []Op{far, unknown}, sent: []Delivery{fired}},
+		"by one long before":              {ops: []Op{far, unknown}, sent: []Delivery{attempt(99, 1, true)}, broken: []string{"nothing fires unasked"}},
+		"by none":                         {ops: []Op{far}, sent: []Delivery{fired}, broken: []string{"nothing fires unasked"}},
+		"the trigger is lost":             {ops: []Op{far, trigger}, broken: []string{"nothing lost"}},
+		"it failed":                       {ops: []Op{far, trigger}, sent: []Delivery{failed}, broken: []string{"nothing lost"}},
+		"it is a dead letter":             {ops: []Op{far, trigger}, sent: []Delivery{failed}, dead: []Dead{{DeliveryID: "t", Instant: failed.Instant}}},
+		"it was cancelled":                {ops: []Op{far, trigger, cancel(30.05, 1)}},
+		"the cancellation found nothing":  {ops: []Op{far, trigger, cancel(30.05, 0)}, broken: []string{"nothing lost"}},
+		"it was cancelled before":         {ops: []Op{far, cancel(29, 1), trigger}, broken: []string{"nothing lost"}},
+		"it was redriven":                 {ops: []Op{put, redrive}, sent: []Delivery{attempt(20, 1, false), again}},
+		"the redriven one is lost":        {ops: []Op{put, redrive}, sent: []Delivery{attempt(20, 1, false)}, broken: []string{"nothing lost"}},
+		"the redriven one failed again":   {ops: []Op{put, redrive}, sent: []Delivery{attempt(20, 1, false)}, dead: []Dead{{DeliveryID: at(20).String(), Instant: at(20)}}},
+		"the redriven one was cancelled":  {ops: []Op{put, redrive, cancel(50.2, 1)}, sent: []Delivery{attempt(20, 1, false)}},
+		"it fires after its cancellation": {ops: []Op{put, cancel(19, 0)}, sent: []Delivery{attempt(20, 1, true), attempt(20, 2, true)}, broken: []string{"an end is an end"}},
+		"a redrive made what had failed":  {ops: []Op{put, cancel(45, 0), redrive}, sent: []Delivery{attempt(20, 1, false), again}},
+		"it had not failed":               {ops: []Op{put, cancel(45, 0), redrive}, sent: []Delivery{again}, broken: []string{"an end is an end", "nothing lost"}},
+		"nothing was redriven":            {ops: []Op{put, cancel(45, 0), told(Redrive, 50, 200)}, sent: []Delivery{attempt(20, 1, false), again}, broken: []string{"an end is an end"}},
+		"it may have been redriven":       {ops: []Op{put, cancel(45, 0), told(Redrive, 50, 0)}, sent: []Delivery{attempt(20, 1, false), again}},
+	} {
+		h := history(one.ops, one.sent...)
+		h.Final.Dead, h.Due = map[string][]Dead{"k": one.dead}, at(300)
+		got := slices.DeleteFunc(broken(h), func(rule string) bool {
+			return !slices.Contains([]string{"nothing fires unasked", "nothing lost", "an end is an end"}, rule)
+		})
+		if !slices.Equal(got, one.broken) {
+			t.Errorf("%s: broken are %q, want %q: %v", name, got, one.broken, Check(h))
+		}
+	}
+}
+
+// TestAmended: once a patch of the callback is answered, only what was held then fires with the former one, once, and
+// within a callback's time, unless the replica stood still.
+func TestAmended(t *testing.T) {
+	put := told(Put, 1, 201)
+	put.N, put.Attempts, put.Schedule.Instants = 1, 3, []time.Time{at(15), at(30)}
+	amend := func(status int) []Op {
+		o := told(Amend, 15.5, status)
+		o.N = 2
+		return []Op{put, o}
+	}
+	sent := func(instant, from float64, number, n int) Delivery {
+		d := attempt(instant, number, false)
+		d.Begun, d.Ended, d.Local, d.N = at(from), at(from+0.1), at(from), n
+		return d
+	}
+	stall := []Trouble{{What: "stall", Replica: 1, From: at(15), To: at(25)}}
+	for name, one := range map[string]struct {
+		ops      []Op
+		sent     []Delivery
+		troubles []Trouble
+		broken   bool
+	}{
+		"it was held":                    {ops: amend(200), sent: []Delivery{sent(15, 16, 1, 1)}},
+		"it is retried with the new one": {ops: amend(200), sent: []Delivery{sent(15, 16, 1, 1), sent(15, 17, 2, 2)}},
+		"it is retried with the former":  {ops: amend(200), sent: []Delivery{sent(15, 16, 1, 1), sent(15, 17, 2, 1)}, broken: true},
+		"it was not held any more":       {ops: amend(200), sent: []Delivery{sent(15, 25, 1, 1)}, broken: true},
+		"but its replica stood still":    {ops: amend(200), sent: []Delivery{sent(15, 25, 1, 1)}, troubles: stall},
+		"it was still ahead":             {ops: amend(200), sent: []Delivery{sent(30, 24, 1, 1)}, broken: true},
+		"the patch was refused":          {ops: amend(412), sent: []Delivery{sent(30, 30, 1, 1)}},
+		"its answer was lost":            {ops: amend(0), sent: []Delivery{sent(30, 30, 1, 1)}},
+	} {
+		h := history(one.ops, one.sent...)
+		h.Troubles = one.troubles
+		if got := slices.Contains(broken(h), "an end is an end"); got != one.broken {
+			t.Errorf("%s: it is broken: %v, by %v", name, got, Check(h))
+		}
+	}
+}
