@@ -87,6 +87,7 @@ func (k *keyed) check() {
 	k.punctual()
 	k.dropped()
 	k.counts()
+	k.attempts()
 	k.register()
 	k.historyTold()
 }
@@ -359,15 +360,20 @@ func (k *keyed) ended() {
 }
 
 // heldFor returns the longest time from a claim to the beginning of a delivery: that of a callback, unless its replica
-// stood still between the last look at the clock and the sending.
+// stood still before it.
 func (k *keyed) heldFor(d *Delivery) time.Duration {
-	stalled := slices.ContainsFunc(k.Troubles, func(t Trouble) bool {
-		return t.What == "stall" && t.Replica == d.Replica && t.From.Before(d.Begun) && t.To.After(d.Begun.Add(-time.Second))
-	})
-	if stalled {
+	if k.stoodStill(d) {
 		return k.Lease
 	}
 	return k.CallbackTimeout + time.Second
+}
+
+// stoodStill reports whether a replica stood still just before a delivery, perhaps between its last look at the clock and
+// the sending.
+func (k *keyed) stoodStill(d *Delivery) bool {
+	return slices.ContainsFunc(k.Troubles, func(t Trouble) bool {
+		return t.What == "stall" && t.Replica == d.Replica && t.From.Before(d.Begun) && t.To.After(d.Begun.Add(-time.Second))
+	})
 }
 
 // endedBefore reports whether an operation before another one may have ended a payload's definition, so that its answer

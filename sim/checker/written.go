@@ -1,6 +1,9 @@
 package checker
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // storeOrReplica reports whether a trouble keeps a replica from the store, or from its work.
 func (t Trouble) storeOrReplica() bool {
@@ -42,3 +45,12 @@ func (h *History) soon() time.Duration {
 
 // unwritten reports whether a replica may not have written an attempt's outcome soon.
 func (k *keyed) unwritten(d *Delivery) bool { return k.written(d).After(d.Ended.Add(k.soon())) }
+
+// mayLack reports whether history may lack an attempt: its replica ended before it had written the entry.
+func (k *keyed) mayLack(d *Delivery) bool {
+	until := k.written(d)
+	return slices.ContainsFunc(k.Troubles, func(t Trouble) bool {
+		return t.Replica == d.Replica && (t.What == "crash" || t.What == "kill" || t.What == "stop" && k.unwritten(d)) &&
+			!t.To.Before(d.Begun) && t.From.Before(until)
+	})
+}

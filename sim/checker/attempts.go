@@ -1,0 +1,84 @@
+package checker
+
+import (
+	"slices"
+	"time"
+)
+
+// abandoned is the number of claims beyond a job's most attempts after which an occurrence is given up unfired.
+const abandoned = 3
+
+// attempts: the attempts at an occurrence have growing numbers, and each number is used for one attempt only, unless
+// history tells that it did not count. Numbers beyond the most of the job, and numbers that are left out, belong to
+// attempts without an outcome, and these need a fault. A redriven occurrence, and that of a job that was submitted anew,
+// begins again.
+func (k *keyed) attempts() {
+	last, most := map[string]*Delivery{}, k.mostAttempts()
+	for _, d := range k.sent {
+		before := last[d.ID]
+		last[d.ID] = d
+		from, number, begins := d.Instant.Add(-wrong), 0, true
+		if before != nil {
+			from, number = before.Begun, before.Attempt
+			begins = k.redrivenBetween(before.Begun, d.Begun) || k.madeAnew(d.Instant, from.Add(-k.Lease), d.Begun)
+		}
+		switch {
+		case d.Attempt <= number && !begins && !k.mayBeReleased(before) && !k.stoodStill(d):
+			k.report("attempts are counted", d.Begun, "attempt %d at instant %s follows attempt %d, which counted",
+				d.Attempt, k.clock(d.Instant), number)
+		case d.Attempt > number+1 && !k.mayClaimInVain(from, d.Begun):
+			k.report("attempts are counted", d.Begun, "attempt %d at instant %s follows attempt %d, and no fault kept one "+
+				"from being sent", d.Attempt, k.clock(d.Instant), number)
+		case most > 0 && d.Attempt > most+abandoned, most > 0 && d.Attempt > most && !k.mayClaimInVain(d.Instant.Add(-wrong), d.Begun):
+			k.report("attempts are counted", d.Begun, "attempt %d at instant %s was made, of %d at most",
+				d.Attempt, k.clock(d.Instant), most)
+		}
+	}
+}
+
+// mostAttempts returns the most attempts that some job of the key allows; 0 if that is unknown.
+func (k *keyed) mostAttempts() (most int) {
+	for _, o := range k.ops {
+		if (o.Kind == Put || o.Kind == Create) && o.maybe() {
+			if o.Attempts == 0 {
+				return 0
+			}
+			most = max(most, o.Attempts)
+		}
+	}
+	return most
+}
+
+// mayClaimInVain reports whether a fault may have kept a claim of some replica in a time from its outcome: a crash, a
+// time in which it stood still, or a trouble with the store.
+func (k *keyed) mayClaimInVain(from, to time.Time) bool {
+	return slices.ContainsFunc(k.Troubles, func(t Trouble) bool {
+		return t.storeOrReplica() && t.From.Before(to) && t.To.Add(k.Settles).After(from)
+	})
+}
+
+// mayBeReleased reports whether an attempt may not count, since history tells so, or may have lost the entry.
+func (k *keyed) mayBeReleased(d *Delivery) bool {
+	told := false
+	for _, r := range k.Final.Recorded {
+		if r.Key == k.key && r.DeliveryID == d.ID && r.Attempt == d.Attempt {
+			if r.Outcome == "released" {
+				return true
+			}
+			told = true
+		}
+	}
+	return !told && !d.Told && k.mayLack(d)
+}
+
+// madeAnew reports whether an occurrence may have been made anew in a time: by a put that has its instant, after
+// something that may have ended the former one.
+func (k *keyed) madeAnew(at, from, to time.Time) bool {
+	return slices.ContainsFunc(k.ops, func(put *Op) bool {
+		return (put.Kind == Put || put.Kind == Create) && put.maybe() && put.Schedule.Has(at) && put.Invoked.Before(to) &&
+			k.latest(put).After(from) && slices.ContainsFunc(k.ops, func(o *Op) bool {
+			ends := o.Kind == Cancel || o.Kind == Put || o.Kind == Create
+			return o != put && ends && o.maybe() && o.Invoked.Before(k.latest(put)) && k.latest(o).After(from)
+		})
+	})
+}
