@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
@@ -191,6 +192,44 @@ func TestContinue(t *testing.T) {
 	if err != nil || half.Jobs == 0 {
 		t.Errorf("of half an export, %+v is found, %v", half, err)
 	}
+}
+
+// TestOldFormats: what a program of each format has exported is read, and exported again unchanged. Such programs wrote
+// the files in testdata, and one is added when the format is raised.
+func TestOldFormats(t *testing.T) {
+	const present = 3
+	for format := 1; format <= present; format++ {
+		old, err := os.ReadFile(fmt.Sprintf("testdata/format-%d.jsonl", format))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.HasPrefix(old, fmt.Appendf(nil, `{"export":{"format":%d,`, format)) {
+			t.Errorf("the export of format %d has another one", format)
+		}
+		to := &memory{page: 3}
+		if _, err := transfer.Import(t.Context(), to, bytes.NewReader(old), transfer.ImportOptions{}); err != nil {
+			t.Errorf("format %d: %v", format, err)
+		}
+		again := export(t, to, transfer.ExportOptions{Now: epoch})
+		if !strings.HasPrefix(again, fmt.Sprintf(`{"export":{"format":%d,`, present)) {
+			t.Errorf("there is no export of the present format: %.50s", again)
+		}
+		// Format 1 wrote durations at greater length.
+		plain := strings.NewReplacer(`"1h0m0s"`, `"1h"`, `"720h0m0s"`, `"30d"`).Replace(string(old))
+		if got, want := contents(again), contents(plain); !slices.Equal(got, want) {
+			t.Errorf("format %d: it is exported as\n%s\nwant\n%s", format, strings.Join(got, ""), strings.Join(want, ""))
+		}
+	}
+}
+
+// contents returns the lines of an export that are about what was in the store.
+func contents(export string) (lines []string) {
+	for line := range strings.Lines(export) {
+		if !slices.ContainsFunc([]string{"export", "place", "end"}, func(s string) bool { return strings.HasPrefix(line, `{"`+s+`"`) }) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
 }
 
 // An export without tenants yet, as in format 1, can be read, and gets its tenants when it is resumed.
