@@ -28,11 +28,11 @@ func TestStandAlone(t *testing.T) {
 		o.Cancelled = n
 		return o
 	}
-	fired := attempt(30.01, 1, true)
+	fired := attemptAt(30.01, 1, true)
 	fired.ID = "t"
 	failed := fired
 	failed.Took, failed.Told = false, false
-	again := attempt(20, 1, true)
+	again := attemptAt(20, 1, true)
 	again.Begun, again.Ended, again.Local = at(51), at(51.1), at(51)
 	for name, one := range map[string]struct {
 		ops    []Op
@@ -41,9 +41,9 @@ func TestStandAlone(t *testing.T) {
 		broken []string
 	}{
 		"it was triggered":                {ops: []Op{far, trigger}, sent: []Delivery{fired}},
-		"by another trigger":              {ops: []Op{far, trigger}, sent: []Delivery{fired, attempt(35, 1, true)}, broken: []string{"nothing fires unasked"}},
+		"by another trigger":              {ops: []Op{far, trigger}, sent: []Delivery{fired, attemptAt(35, 1, true)}, broken: []string{"nothing fires unasked"}},
 		"by one without an answer":        {ops: []Op{far, unknown}, sent: []Delivery{fired}},
-		"by one long before":              {ops: []Op{far, unknown}, sent: []Delivery{attempt(99, 1, true)}, broken: []string{"nothing fires unasked"}},
+		"by one long before":              {ops: []Op{far, unknown}, sent: []Delivery{attemptAt(99, 1, true)}, broken: []string{"nothing fires unasked"}},
 		"by none":                         {ops: []Op{far}, sent: []Delivery{fired}, broken: []string{"nothing fires unasked"}},
 		"the trigger is lost":             {ops: []Op{far, trigger}, broken: []string{"nothing lost"}},
 		"it failed":                       {ops: []Op{far, trigger}, sent: []Delivery{failed}, broken: []string{"nothing lost"}},
@@ -51,15 +51,15 @@ func TestStandAlone(t *testing.T) {
 		"it was cancelled":                {ops: []Op{far, trigger, cancel(30.05, 1)}},
 		"the cancellation found nothing":  {ops: []Op{far, trigger, cancel(30.05, 0)}, broken: []string{"nothing lost"}},
 		"it was cancelled before":         {ops: []Op{far, cancel(29, 1), trigger}, broken: []string{"nothing lost"}},
-		"it was redriven":                 {ops: []Op{put, redrive}, sent: []Delivery{attempt(20, 1, false), again}},
-		"the redriven one is lost":        {ops: []Op{put, redrive}, sent: []Delivery{attempt(20, 1, false)}, broken: []string{"nothing lost"}},
-		"the redriven one failed again":   {ops: []Op{put, redrive}, sent: []Delivery{attempt(20, 1, false)}, dead: []Dead{{DeliveryID: at(20).String(), Instant: at(20)}}},
-		"the redriven one was cancelled":  {ops: []Op{put, redrive, cancel(50.2, 1)}, sent: []Delivery{attempt(20, 1, false)}},
-		"it fires after its cancellation": {ops: []Op{put, cancel(19, 0)}, sent: []Delivery{attempt(20, 1, true), attempt(20, 2, true)}, broken: []string{"an end is an end"}},
-		"a redrive made what had failed":  {ops: []Op{put, cancel(45, 0), redrive}, sent: []Delivery{attempt(20, 1, false), again}},
+		"it was redriven":                 {ops: []Op{put, redrive}, sent: []Delivery{attemptAt(20, 1, false), again}},
+		"the redriven one is lost":        {ops: []Op{put, redrive}, sent: []Delivery{attemptAt(20, 1, false)}, broken: []string{"nothing lost"}},
+		"the redriven one failed again":   {ops: []Op{put, redrive}, sent: []Delivery{attemptAt(20, 1, false)}, dead: []Dead{{DeliveryID: at(20).String(), Instant: at(20)}}},
+		"the redriven one was cancelled":  {ops: []Op{put, redrive, cancel(50.2, 1)}, sent: []Delivery{attemptAt(20, 1, false)}},
+		"it fires after its cancellation": {ops: []Op{put, cancel(19, 0)}, sent: []Delivery{attemptAt(20, 1, true), attemptAt(20, 2, true)}, broken: []string{"an end is an end"}},
+		"a redrive made what had failed":  {ops: []Op{put, cancel(45, 0), redrive}, sent: []Delivery{attemptAt(20, 1, false), again}},
 		"it had not failed":               {ops: []Op{put, cancel(45, 0), redrive}, sent: []Delivery{again}, broken: []string{"an end is an end", "nothing lost"}},
-		"nothing was redriven":            {ops: []Op{put, cancel(45, 0), told(Redrive, 50, 200)}, sent: []Delivery{attempt(20, 1, false), again}, broken: []string{"an end is an end"}},
-		"it may have been redriven":       {ops: []Op{put, cancel(45, 0), told(Redrive, 50, 0)}, sent: []Delivery{attempt(20, 1, false), again}},
+		"nothing was redriven":            {ops: []Op{put, cancel(45, 0), told(Redrive, 50, 200)}, sent: []Delivery{attemptAt(20, 1, false), again}, broken: []string{"an end is an end"}},
+		"it may have been redriven":       {ops: []Op{put, cancel(45, 0), told(Redrive, 50, 0)}, sent: []Delivery{attemptAt(20, 1, false), again}},
 	} {
 		h := history(one.ops, one.sent...)
 		h.Final.Dead, h.Due = map[string][]Dead{"k": one.dead}, at(300)
@@ -83,7 +83,7 @@ func TestAmended(t *testing.T) {
 		return []Op{put, o}
 	}
 	sent := func(instant, from float64, number, n int) Delivery {
-		d := attempt(instant, number, false)
+		d := attemptAt(instant, number, false)
 		d.Begun, d.Ended, d.Local, d.N = at(from), at(from+0.1), at(from), n
 		return d
 	}

@@ -16,7 +16,7 @@ func TestAttempts(t *testing.T) {
 	cancel, again := told(Cancel, 32, 200), told(Put, 33, 201)
 	again.N, again.Attempts, again.Schedule = 2, 2, put.Schedule
 	sent := func(from float64, number int) Delivery {
-		d := attempt(30, number, false)
+		d := attemptAt(30, number, false)
 		d.Begun, d.Ended, d.Local = at(from), at(from+0.1), at(from)
 		return d
 	}

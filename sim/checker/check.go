@@ -482,20 +482,6 @@ func (o *Op) repeats(put *Op) bool {
 		slices.EqualFunc(o.Schedule.Instants, put.Schedule.Instants, time.Time.Equal)
 }
 
-// historyTold: each attempt of the service's history was seen by the receiver.
-func (k *keyed) historyTold() {
-	for _, r := range k.Final.Recorded {
-		if r.Key != k.key || r.Outcome == "unknown" {
-			continue
-		}
-		seen := slices.ContainsFunc(k.sent, func(d *Delivery) bool { return d.ID == r.DeliveryID && d.Attempt == r.Attempt })
-		if !seen {
-			k.report("history is true", k.Ended,
-				"history tells of attempt %d at %s, which no receiver saw", r.Attempt, r.DeliveryID)
-		}
-	}
-}
-
 // String shows a violation in one line.
 func (v Violation) String() string {
 	return strings.TrimSpace(fmt.Sprintf("%s: %s %s", v.Rule, cmp.Or(v.Key, "-"), v.Text))

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// attempt returns an attempt at the instant of a job, which the receiver takes or not.
-func attempt(instant float64, number int, took bool) Delivery {
+// attemptAt returns an attempt at the instant of a job, which the receiver takes or not.
+func attemptAt(instant float64, number int, took bool) Delivery {
 	from := instant + float64(number-1)
 	return Delivery{
 		Replica: 1, ID: at(instant).String(), Key: "k", N: 1, Instant: at(instant), Attempt: number,
@@ -30,8 +30,8 @@ func TestCounts(t *testing.T) {
 	redrive := Op{Kind: Redrive, Key: "k", Invoked: at(90), Returned: at(90.1), Status: 200, Redriven: 1}
 	late := cancel
 	late.Invoked, late.Returned = at(0.9), at(1.05)
-	all := []Delivery{attempt(20, 1, true), attempt(40, 1, true), attempt(60, 1, true)}
-	failed := []Delivery{attempt(20, 1, true), attempt(40, 1, true), attempt(60, 1, false), attempt(60, 2, false)}
+	all := []Delivery{attemptAt(20, 1, true), attemptAt(40, 1, true), attemptAt(60, 1, true)}
+	failed := []Delivery{attemptAt(20, 1, true), attemptAt(40, 1, true), attemptAt(60, 1, false), attemptAt(60, 2, false)}
 	dead := []Dead{{DeliveryID: at(60).String(), Instant: at(60), Attempt: 2}}
 	stall := []Trouble{{What: "stall", Replica: 1, From: at(61), To: at(70)}}
 	earlier := []Trouble{{What: "stall", Replica: 1, From: at(1), To: at(10)}}

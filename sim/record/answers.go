@@ -174,6 +174,7 @@ func (r *reading) recorded(key string) {
 				At                  time.Time
 			}
 			MissingFrom, MissingUntil time.Time
+			NextCursor                string
 		}
 		err := decode(body, &page)
 		for _, h := range page.Items {
@@ -182,6 +183,9 @@ func (r *reading) recorded(key string) {
 					Key: key, DeliveryID: h.DeliveryID, Attempt: h.Attempt, Outcome: h.Outcome, At: h.At,
 				})
 			}
+		}
+		if page.NextCursor != "" { // what follows is not read
+			page.MissingUntil = time.Now()
 		}
 		if !page.MissingUntil.IsZero() {
 			r.Missing[key] = checker.Missing{From: page.MissingFrom, Until: page.MissingUntil}

@@ -1,0 +1,63 @@
+package checker
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestHistoryTold: history tells of each attempt with the outcome that it had. An entry is missing, or its outcome
+// unknown, only if a fault kept the replica from writing it; and history names the time in which entries may be missing.
+func TestHistoryTold(t *testing.T) {
+	put := told(Put, 1, 201)
+	put.N, put.Attempts, put.Schedule.Instants = 1, 2, []time.Time{at(30)}
+	taken, failed, refused := attemptAt(30, 1, true), attemptAt(30, 1, false), attemptAt(30, 1, false)
+	refused.Refused = true
+	lost := taken
+	lost.Told = false
+	last := attemptAt(30, 2, false)
+	missing := Missing{From: at(20), Until: at(40)}
+	crash := []Trouble{{What: "crash", Replica: 1, From: at(30.2), To: at(50.2)}}
+	later := []Trouble{{What: "crash", Replica: 1, From: at(35), To: at(55)}}
+	outage := []Trouble{{What: "down", Replica: -1, From: at(30), To: at(34)}}
+	for name, one := range map[string]struct {
+		sent     Delivery
+		outcome  string
+		missing  Missing
+		troubles []Trouble
+		broken   string
+	}{
+		"it was delivered":              {sent: taken, outcome: "delivered"},
+		"it was delivered, not retried": {sent: taken, outcome: "retried", broken: "history is true"},
+		"it was delivered, not buried":  {sent: taken, outcome: "buried", broken: "history is true"},
+		"it failed":                     {sent: failed, outcome: "retried"},
+		"it did not count":              {sent: failed, outcome: "released"},
+		"it failed, as far as is known": {sent: lost, outcome: "retried"},
+		"it was not delivered":          {sent: failed, outcome: "delivered", broken: "history is true"},
+		"nor is it known to be":         {sent: lost, outcome: "delivered", broken: "history is true"},
+		"it was the last":               {sent: last, outcome: "buried"},
+		"it was not the last":           {sent: failed, outcome: "buried", broken: "history is true"},
+		"it was refused":                {sent: refused, outcome: "buried"},
+		"what is refused is not tried":  {sent: refused, outcome: "retried", broken: "history is true"},
+		"it is missing":                 {sent: taken, broken: "history is whole"},
+		"it is missing after a crash":   {sent: taken, missing: missing, troubles: crash},
+		"which history does not tell":   {sent: taken, troubles: crash, broken: "history is whole"},
+		"long before a crash":           {sent: taken, missing: missing, troubles: later, broken: "history is whole"},
+		"an outage came between":        {sent: taken, missing: missing, troubles: append(outage, later...)},
+		"an outage alone loses nothing": {sent: taken, missing: missing, troubles: outage, broken: "history is whole"},
+		"it is unknown":                 {sent: taken, outcome: "unknown", broken: "history is true"},
+		"it is unknown after a crash":   {sent: taken, outcome: "unknown", troubles: crash},
+	} {
+		h := history([]Op{put}, one.sent)
+		h.Settles, h.Troubles, h.Final.Missing = time.Second, one.troubles, map[string]Missing{"k": one.missing}
+		if one.outcome != "" {
+			h.Final.Recorded = []Recorded{{
+				Key: "k", DeliveryID: one.sent.ID, Attempt: one.sent.Attempt, Outcome: one.outcome, At: one.sent.Begun,
+			}}
+		}
+		got := slices.DeleteFunc(broken(h), func(rule string) bool { return rule != "history is true" && rule != "history is whole" })
+		if len(got) > 1 || len(got) == 1 && got[0] != one.broken || len(got) == 0 && one.broken != "" {
+			t.Errorf("%s: broken are %q, want %q: %v", name, got, one.broken, Check(h))
+		}
+	}
+}
