@@ -15,6 +15,8 @@ type Report struct {
 	Digest string
 	// Broken are the guarantees that the history breaks.
 	Broken []checker.Violation
+	// Undecided are the keys of which no order of the operations was found or excluded in time.
+	Undecided []string
 	// Timeline is that of the key of the first of them, or of all keys.
 	Timeline string
 }
@@ -22,7 +24,10 @@ type Report struct {
 // NewReport judges a history. It has all of the time line if whole is set, else only if a guarantee is broken.
 func NewReport(p *Plan, h *checker.History, log []record.Line, whole bool) Report {
 	all := record.Timeline(h, log, "")
-	r := Report{Plan: p, Digest: fmt.Sprintf("%x", sha256.Sum256([]byte(all)))[:16], Broken: checker.Check(h)}
+	v := checker.Judge(h)
+	r := Report{
+		Plan: p, Digest: fmt.Sprintf("%x", sha256.Sum256([]byte(all)))[:16], Broken: v.Broken, Undecided: v.Undecided,
+	}
 	switch {
 	case whole:
 		r.Timeline = all

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestOptions(t *testing.T) {
@@ -20,6 +21,27 @@ func TestOptions(t *testing.T) {
 	}
 	if o, err := parse(nil, io.Discard); err != nil || o.seed == 0 || o.histories != 100 {
 		t.Errorf("%+v, %v", o, err)
+	}
+}
+
+// TestSummary: undecided histories are told, and fail nothing.
+func TestSummary(t *testing.T) {
+	for _, one := range []struct {
+		broken, undecided []uint64
+		says, fault       string
+	}{
+		{says: "\nall keep all guarantees\n"},
+		{undecided: []uint64{9, 7}, says: "\n2 histories are undecided, of the seeds [7 9]: no order of all operations was found or excluded " +
+			"in time\nall others keep all guarantees\n"},
+		{broken: []uint64{8}, fault: "1 histories break a guarantee, of the seeds [8]"},
+	} {
+		var out strings.Builder
+		s := newSearch(options{histories: 3}, program{}, &out)
+		s.done, s.broken, s.undecided = 3, one.broken, one.undecided
+		err := s.summary(time.Minute)
+		if !strings.HasSuffix(out.String(), one.says) || (err == nil) != (one.fault == "") || err != nil && err.Error() != one.fault {
+			t.Errorf("%v, %v: it prints %q, and returns %v", one.broken, one.undecided, out.String(), err)
+		}
 	}
 }
 

@@ -42,7 +42,9 @@ type search struct {
 	done   int
 	broken []uint64 // the seeds of histories that break a guarantee
 	differ []uint64 // the seeds whose histories differ
-	files  int
+	// undecided are the seeds of histories of which no order of the operations was found or excluded in time.
+	undecided []uint64
+	files     int
 }
 
 func newSearch(o options, p program, out io.Writer) *search {
@@ -83,28 +85,41 @@ func (s *search) run(ctx context.Context) error {
 	group.Wait()
 	close(ended)
 	close(failed)
+	err := s.summary(time.Since(s.begun))
+	for one := range failed {
+		err = errors.Join(err, one)
+	}
+	if err == nil && s.done < s.histories {
+		err = context.Cause(ctx)
+	}
+	return err
+}
+
+// summary prints what has become of the histories. The error tells what broke.
+func (s *search) summary(took time.Duration) (err error) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	took := time.Since(s.begun)
 	fmt.Fprintf(s.out, "%d histories from seed %d in %s, %.2f per second\n",
 		s.done, s.seed, took.Round(time.Second), float64(s.done)/took.Seconds())
 	slices.Sort(s.broken)
 	slices.Sort(s.differ)
-	var err error
+	slices.Sort(s.undecided)
+	if len(s.undecided) > 0 {
+		fmt.Fprintf(s.out, "%d histories are undecided, of the seeds %d: no order of all operations was found or excluded in time\n",
+			len(s.undecided), s.undecided)
+	}
 	if len(s.broken) > 0 {
 		err = fmt.Errorf("%d histories break a guarantee, of the seeds %d", len(s.broken), s.broken)
 	}
 	if len(s.differ) > 0 {
 		err = errors.Join(err, fmt.Errorf("%d seeds gave different histories: %d", len(s.differ), s.differ))
 	}
-	for one := range failed {
-		err = errors.Join(err, one)
-	}
 	if err == nil && s.done == s.histories {
-		fmt.Fprintln(s.out, "all keep all guarantees")
-	}
-	if err == nil && s.done < s.histories {
-		err = context.Cause(ctx)
+		all := "all"
+		if len(s.undecided) > 0 {
+			all = "all others"
+		}
+		fmt.Fprintln(s.out, all, "keep all guarantees")
 	}
 	return err
 }
@@ -125,6 +140,9 @@ func (s *search) tell(ended chan struct{}) {
 		if s.done > 0 {
 			left := time.Duration(float64(s.histories-s.done) / rate * float64(time.Second))
 			line += fmt.Sprintf(", %s left", left.Round(time.Second))
+		}
+		if len(s.undecided) > 0 {
+			line += fmt.Sprintf(", %d are undecided", len(s.undecided))
 		}
 		if len(s.broken) > 0 {
 			line += fmt.Sprintf(", %d break a guarantee", len(s.broken))
@@ -168,6 +186,9 @@ func (s *search) try(ctx context.Context, seed uint64) error {
 	s.done++
 	if !same {
 		s.differ = append(s.differ, seed)
+	}
+	if len(first.Undecided) > 0 {
+		s.undecided = append(s.undecided, seed)
 	}
 	if s.show {
 		fmt.Fprintf(s.out, "seed %d, digest %s\n%s", seed, first.Digest, first.Timeline)

@@ -27,7 +27,11 @@ func (r *Result) Judge(out io.Writer) bool {
 	}
 	say("%d requests, %d of them acknowledged; %d attempts, %d of them taken; %d faults; settled after %s",
 		len(h.Ops), acknowledged, len(h.Deliveries), taken, len(h.Troubles), h.Ended.Sub(h.Calm).Round(time.Second))
-	violations := checker.Check(h)
+	verdict := checker.Judge(h)
+	violations := verdict.Broken
+	if len(verdict.Undecided) > 0 {
+		say("undecided: no order of the operations was found or excluded in time on %q", verdict.Undecided)
+	}
 	for _, fault := range r.Faults {
 		say("wrong: %s", fault)
 	}

@@ -20,8 +20,19 @@ type Violation struct {
 // Late is the time within which everything due must have fired, or be accounted for, after the last fault.
 const Late = 3 * time.Minute
 
-// Check returns the guarantees that a history breaks; none if it keeps all.
-func Check(h *History) (found []Violation) {
+// Verdict is the judgement of a history.
+type Verdict struct {
+	// Broken are the guarantees that it breaks; none if it keeps all.
+	Broken []Violation
+	// Undecided are the keys of which no order of the operations was found or excluded in time.
+	Undecided []string
+}
+
+// Check returns the guarantees that a history breaks; none if it keeps all, as far as that is decided.
+func Check(h *History) []Violation { return Judge(h).Broken }
+
+// Judge judges a history.
+func Judge(h *History) (v Verdict) {
 	keys := map[string]*keyed{}
 	of := func(key string) *keyed {
 		if keys[key] == nil {
@@ -47,16 +58,19 @@ func Check(h *History) (found []Violation) {
 		slices.SortStableFunc(k.ops, func(a, b *Op) int { return a.Invoked.Compare(b.Invoked) })
 		slices.SortStableFunc(k.sent, func(a, b *Delivery) int { return a.Begun.Compare(b.Begun) })
 		k.check()
-		found = append(found, k.found...)
+		v.Broken = append(v.Broken, k.found...)
+		if k.undecided {
+			v.Undecided = append(v.Undecided, key)
+		}
 	}
-	found = append(found, h.operators()...)
+	v.Broken = append(v.Broken, h.operators()...)
 	for _, reason := range h.Final.Unready {
-		found = append(found, Violation{Rule: "ready again", Text: reason, At: h.Ended})
+		v.Broken = append(v.Broken, Violation{Rule: "ready again", Text: reason, At: h.Ended})
 	}
 	for _, reason := range h.Final.Unread {
-		found = append(found, Violation{Rule: "readable again", Text: reason, At: h.Ended})
+		v.Broken = append(v.Broken, Violation{Rule: "readable again", Text: reason, At: h.Ended})
 	}
-	return found
+	return v
 }
 
 // keyed is the part of a history that is about one job's key.
@@ -66,6 +80,8 @@ type keyed struct {
 	ops   []*Op       // in the order of their invocations
 	sent  []*Delivery // in the order of their beginnings
 	found []Violation
+	// undecided is set if no order of the operations was found or excluded in time.
+	undecided bool
 }
 
 func (k *keyed) report(rule string, at time.Time, format string, args ...any) {

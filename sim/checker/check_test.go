@@ -324,3 +324,22 @@ func TestInFlight(t *testing.T) {
 		}
 	}
 }
+
+// TestUndecided: a history of which no order of the operations is found or excluded in time is told to be undecided, and
+// breaks nothing.
+func TestUndecided(t *testing.T) {
+	var ops []Op
+	for n := range 30 {
+		ops = append(ops, Op{Kind: Put, Key: "k", N: n + 1, Invoked: at(1), Returned: at(2)}) // it has no answer
+	}
+	ops = append(ops, Op{Kind: Get, Key: "k", Invoked: at(100), Returned: at(101), Status: 200, Shown: Job{N: 99}})
+	h := history(ops)
+	h.Patience = time.Millisecond
+	if v := Judge(h); !slices.Equal(v.Undecided, []string{"k"}) || slices.Contains(broken(h), "one order of changes") {
+		t.Errorf("it is %+v", v)
+	}
+	h = history(ops[:1])
+	if v := Judge(h); len(v.Undecided) > 0 {
+		t.Errorf("one operation is %+v", v)
+	}
+}

@@ -32,6 +32,8 @@ type History struct {
 	Slots int
 	// Link is the longest time that a request was under way between a client and a replica.
 	Link time.Duration
+	// Patience is the real time after which the search for an order of a key's operations is given up; zero is 10 s.
+	Patience time.Duration
 }
 
 // Kind is the kind of an operation.

@@ -1,6 +1,7 @@
 package checker
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -57,8 +58,12 @@ func (k *keyed) register() {
 		Step: func(state, input, _ any) []any { return next(state.(jobState), input.(*Op)) },
 	}
 	m := model.ToModel()
-	if result, _ := porcupine.CheckOperationsVerbose(m, ops, 10*time.Second); result == porcupine.Illegal {
+	switch result, _ := porcupine.CheckOperationsVerbose(m, ops, cmp.Or(k.Patience, 10*time.Second)); result {
+	case porcupine.Illegal:
 		k.report("one order of changes", k.Ended, "no order of the operations explains all answers and the final state")
+	case porcupine.Unknown:
+		k.undecided = true
+	case porcupine.Ok:
 	}
 }
 
