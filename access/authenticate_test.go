@@ -45,8 +45,8 @@ func TestRevocationHoldsEverywhere(t *testing.T) {
 	}
 }
 
-// While the store is away, whoever was seen in the last five minutes is let in, without waiting. One that was revoked is
-// too, for as long and no longer; and when the store is back, for 5 s at most.
+// While the store is unavailable, keys that were seen in the last five minutes are admitted, without waiting. So is a
+// revoked key, for five minutes at most; when the store is back, for 5 s at most.
 func TestOutage(t *testing.T) {
 	for name, outage := range map[string]struct{ fails, hangs bool }{"fails": {fails: true}, "hangs": {hangs: true}} {
 		for _, every := range []time.Duration{50 * time.Millisecond, 7 * time.Second} {
@@ -131,7 +131,7 @@ func TestEndOfAnOutage(t *testing.T) {
 	}
 }
 
-// A client that does not wait for the answer makes nobody believe in an outage.
+// A client that does not wait for the answer is not taken for an outage.
 func TestImpatientClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
@@ -174,7 +174,7 @@ func TestCost(t *testing.T) {
 	})
 }
 
-// Those who ask about a key at the same time share one look-up.
+// Simultaneous requests with a key share one look-up.
 func TestSharedLookUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
@@ -216,7 +216,7 @@ func TestRotatedDuringALookUp(t *testing.T) {
 	}
 }
 
-// A replica that reads a key while it revokes it refuses it from then on, whatever it has read.
+// A replica that revokes a key during a look-up of it refuses the key from then on, whatever the look-up returns.
 func TestRevokedDuringALookUp(t *testing.T) {
 	for _, usedAfter := range []time.Duration{0, 1500 * time.Millisecond} { // before and after the answer has come
 		synctest.Test(t, func(t *testing.T) {
@@ -241,7 +241,7 @@ func TestRevokedDuringALookUp(t *testing.T) {
 	}
 }
 
-// The last use is written to the hour, once for all replicas, and by nobody whom a request waits for.
+// The last use is written to the hour, once for all replicas, and no request waits for that.
 func TestLastUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
@@ -330,7 +330,7 @@ func TestLastUseUndoesNothing(t *testing.T) {
 	}
 }
 
-// With a hundred thousand keys, each is told from the others, and each use costs one read.
+// A hundred thousand keys are distinguished, and each use costs one read.
 func TestManyKeys(t *testing.T) {
 	b := newBench(t)
 	tokens := make(map[string]string)

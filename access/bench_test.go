@@ -7,7 +7,7 @@ import (
 	"github.com/carillon-scheduler/carillon/access"
 )
 
-// BenchmarkAuthenticate is what a request with a key costs that is cached.
+// BenchmarkAuthenticate measures a request with a cached key.
 func BenchmarkAuthenticate(b *testing.B) {
 	bench := newBench(b)
 	token, _ := bench.create(admin)
@@ -18,7 +18,7 @@ func BenchmarkAuthenticate(b *testing.B) {
 	}
 }
 
-// BenchmarkAuthenticateOthers is what it costs with many keys in turns, on all processors.
+// BenchmarkAuthenticateOthers measures requests with many keys in turns, on all processors.
 func BenchmarkAuthenticateOthers(b *testing.B) {
 	bench := newBench(b)
 	var tokens []string

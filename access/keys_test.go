@@ -22,7 +22,7 @@ import (
 
 var epoch = time.Date(2030, 1, 1, 12, 30, 0, 0, time.UTC)
 
-// records is a store's side that counts what it is asked, and is slow or away when it is told to.
+// records is a store's side that counts its calls, and is slow or unavailable on demand.
 type records struct {
 	store.Store
 
@@ -404,7 +404,7 @@ func TestCopy(t *testing.T) {
 	}
 }
 
-// What is wrong about a token can't be told from the answer, and a malformed one costs no call.
+// The answer does not show the fault of a token, and a malformed one costs no call.
 func TestWrongTokens(t *testing.T) {
 	b := newBench(t)
 	token, key := b.create(admin)

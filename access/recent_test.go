@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// What is used stays, what is not is forgotten, and there is never more than both halves hold.
+// Used entries stay, unused ones are forgotten, and there are never more than both halves hold.
 func TestRecent(t *testing.T) {
 	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	r := recent[int, string]{most: 10, keep: time.Minute}

@@ -26,7 +26,7 @@ type Tries struct {
 	made  recent[netip.Addr, *rate.Limiter]
 }
 
-// NewTries returns tries of which none was made.
+// NewTries returns a count of no tries.
 func NewTries() *Tries {
 	return &Tries{made: recent[netip.Addr, *rate.Limiter]{most: mostAddresses, keep: triesAtOnce * tryPause}}
 }

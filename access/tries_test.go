@@ -36,7 +36,7 @@ func TestTries(t *testing.T) {
 	for range 20 {
 		tries.Failed(from, now)
 	}
-	for i := range 10_000 { // so many that it is forgotten
+	for i := range 10_000 { // enough for it to be forgotten
 		tries.Failed(fmt.Sprintf("198.18.%d.%d:1", i/256, i%256), now)
 	}
 	if wait := tries.Wait(from, now); wait != 0 {

@@ -119,8 +119,8 @@ type Log struct {
 }
 
 // Open opens the trail that a target names: [Stdout], the path of a file, or, if it is empty, none, which is nil. A
-// file is created if there is none, readable by its owner alone, and appended to. It is opened anew when the path names
-// another file or none, as after logrotate, so no signal is needed.
+// file is created if there is none, readable by its owner alone, and appended to. It is opened again when the path
+// names another file or none, as after logrotate, so no signal is needed.
 //
 // The metrics are registered in any case.
 func Open(target string, log *slog.Logger, registerer prometheus.Registerer) (*Log, error) {
@@ -304,7 +304,7 @@ func (w *writer) flush() {
 	w.lines = 0
 }
 
-// tell logs a failure, unless one was logged lately.
+// tell logs a failure, at most once in tellInterval.
 func (w *writer) tell(err error) {
 	if now := time.Now(); w.told.IsZero() || now.Sub(w.told) >= tellInterval {
 		w.told = now

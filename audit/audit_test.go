@@ -110,7 +110,7 @@ func entry(key string) audit.Entry {
 	return audit.Entry{Time: time.Date(2026, 3, 1, 12, 0, 0, 5e6, time.UTC), Action: "PUT /v1/jobs/:key", Key: key, Status: 201, Result: audit.ResultOf(201)}
 }
 
-// TestLines: each entry is one line of JSON with what it has, whatever its texts are made of.
+// TestLines: each entry is one line of JSON with its fields, whatever characters its texts contain.
 func TestLines(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.ndjson")
 	tr := openTrail(t, path)
@@ -207,7 +207,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// gate is a writer that is blocked until it is opened, as a pipe that nobody reads.
+// gate is a writer that is blocked until it is opened, like a pipe without a reader.
 type gate struct {
 	opened  chan struct{}
 	blocked chan struct{}
@@ -223,7 +223,8 @@ func (g *gate) Write(b []byte) (int, error) {
 	return g.got.Write(b)
 }
 
-// TestBlockedPipe: nobody waits while nobody reads. What does not fit is counted, and told at its place.
+// TestBlockedPipe: no request waits while the pipe is not read. Lines that do not fit are counted, and the trail
+// reports their number at their place.
 func TestBlockedPipe(t *testing.T) {
 	g := newGate()
 	tr := newTrail(t, g)
@@ -251,7 +252,7 @@ func TestBlockedPipe(t *testing.T) {
 	}
 }
 
-// TestRefusalsLeaveRoom: whoever reaches the port can cause refusals, and must not displace changes by them.
+// TestRefusalsLeaveRoom: any client that reaches the port can cause refusals, which must not displace changes.
 func TestRefusalsLeaveRoom(t *testing.T) {
 	g := newGate()
 	tr := newTrail(t, g)
@@ -313,7 +314,7 @@ func TestRefusalsOfUnknownCallers(t *testing.T) {
 		write(5, 401, "a:2", "") // the same host
 		write(3, 429, "a:2", "")
 		write(1, 401, "[::1]:1", "")
-		write(2, 403, "a:1", "somebody") // who can be told apart, and ends
+		write(2, 403, "a:1", "somebody") // a caller that is known, which ends the count
 		write(2, 503, "a:1", "")         // which may have been made
 		expect("401 [::1]:1 GET 0 0", "401 a:1 GET 0 0", "401 a:1 GET 1 9", "403 a:1 GET 0 0", "403 a:1 GET 1 0", "429 a:2 GET 0 0", "429 a:2 GET 1 2",
 			"503 a:1 GET 0 0", "503 a:1 GET 1 0")
@@ -346,7 +347,7 @@ func (b *lockedBuffer) Write(text []byte) (int, error) {
 	return b.got.Write(text)
 }
 
-// take returns what was written since it was last called.
+// take returns the text that was written since the last call.
 func (b *lockedBuffer) take() []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -373,7 +374,7 @@ func TestCloseOfBlockedPipe(t *testing.T) {
 	})
 }
 
-// disk is a writer that has room for so many bytes.
+// disk is a writer with room for a number of bytes.
 type disk struct {
 	room int
 	got  bytes.Buffer
@@ -388,8 +389,8 @@ func (d *disk) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// TestFullDisk: lines are lost while there is no room, and are told of when there is; a torn line spoils no other. The
-// log is told once a minute.
+// TestFullDisk: lines are lost while there is no room, and reported when there is room again. A torn line spoils no
+// other. The log has the failure once a minute.
 func TestFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &disk{room: 150} // of each line about 100

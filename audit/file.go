@@ -7,7 +7,7 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// File is an audit trail for a command: whoever writes a line waits for it. A nil File writes nothing.
+// File is an audit trail for a command. Writing a line blocks. A nil File writes nothing.
 type File struct{ to io.Writer }
 
 // OpenFile opens the trail that a target names, as [Open] does, except that [Stdout] stands for the other writer:

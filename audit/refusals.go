@@ -21,7 +21,7 @@ type refusals struct {
 	end  *time.Timer
 }
 
-// refusal is what refused requests have in common.
+// refusal has the common part of refused requests, which are counted together.
 type refusal struct {
 	host   string
 	status int

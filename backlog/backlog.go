@@ -1,5 +1,5 @@
-// Package backlog counts the occurrences that wait in a store, and shares them out by priority, tenant and destination.
-// Its cost is bounded: it reads indexes, samples what it can't read whole, and uses recent counts.
+// Package backlog counts the occurrences that wait in a store, and divides them by priority, tenant and destination.
+// Its cost is bounded: it reads indexes, samples large backlogs, and uses recent counts.
 package backlog
 
 import (
@@ -20,7 +20,7 @@ import (
 // most is the maximum number of listed tenants.
 const most = 1000
 
-// Config has what a Reader reads from. Its funcs are called concurrently; none may be nil.
+// Config has the sources of a Reader. Its funcs are called concurrently; none may be nil.
 type Config struct {
 	Inspector store.Inspector
 	Tenants   *tenants.Tenants

@@ -44,8 +44,8 @@ type Sender interface {
 type Parted interface {
 	Sender
 
-	// Place is the Destination of callback data, and the called part of it, which may hold a secret and is shown to
-	// nobody. Data were accepted by Validate.
+	// Place returns the Destination of callback data, and the called part of it. The part may contain a secret, and is
+	// never shown. The data were accepted by Validate.
 	Place(data []byte) (destination, part string)
 }
 

@@ -16,9 +16,9 @@ type Message struct {
 	ContentType string
 	// Body is nil if there is none.
 	Body []byte
-	// Attributes are those of an event in binary mode, without datacontenttype, which is the ContentType there. The
-	// sender makes each a header, named as the protocol's binding to CloudEvents says. They win over the job's own
-	// headers, of which none may be a datacontenttype.
+	// Attributes are those of an event in binary mode, without datacontenttype, which is the ContentType there. The sender
+	// makes each a header, named as the protocol's binding to CloudEvents says. They win over the job's own headers, none
+	// of which may be a datacontenttype.
 	Attributes []Attribute
 }
 
@@ -54,8 +54,8 @@ func (d *Delivery) Message(payload []byte) Message {
 	return m
 }
 
-// attributes are those of CloudEvents 1.0 and two extensions, which sequences have. The source of an event of the
-// service is the tenant, and its subject what it is about.
+// attributes returns the attributes of CloudEvents 1.0 and of two extensions, which sequences have. The source of an
+// event of the service is the tenant; its subject comes from the event.
 func (d *Delivery) attributes() []Attribute {
 	source, kind := "/"+url.PathEscape(d.Name.Tenant), "carillon.occurrence"
 	if d.Event != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// FuzzText: a text that is accepted is a string or refers to a secret of a valid name, and is the same when it is read
-// again without the checks, as it is at each attempt. Whatever is refused is so at a pointer within the field.
+// FuzzText: an accepted text is a string or refers to a secret of a valid name. It stays the same when it is read again
+// without the checks, as at each attempt. A refusal has a pointer within the field.
 func FuzzText(f *testing.F) {
 	for _, seed := range []string{
 		`"a"`, `""`, `null`, `1`, `true`, `[]`, `{}`, `{"secret":"a"}`, `{"secret":"a","prefix":"Bearer "}`, `{"prefix":"a"}`,

@@ -8,8 +8,8 @@
 // A request is sent again if that can do no harm by the service's contract (docs/guarantees.md, section 9):
 //
 //   - after 429, and if no connection could be made: nothing was done;
-//   - after 502, 503, 504 and a lost answer, if the request has the same effect however often it is made. That holds for
-//     all reads, and for most changes; see the comment of each method.
+//   - after 502, 503, 504 and a lost answer, if the request can be repeated without another effect. That holds for all
+//     reads, and for most changes; see the comment of each method.
 //
 // Other requests fail with an error for which [OutcomeUnknown] is true: they may have taken effect. The service makes a
 // change within 30 s of the request's arrival, or never.

@@ -255,7 +255,7 @@ func (d *Dispatcher) hasOwnPriority(name string) bool {
 	return settings != nil && (*settings)[name].Priority != job.PriorityDefault
 }
 
-// classify returns the priorities of tenants that are not new. On an error it returns those known by then.
+// classify returns the priorities of tenants that are not new. On an error it returns those known so far.
 func (d *Dispatcher) classify(
 	ctx context.Context, names []string, now time.Time,
 ) (map[string]job.Priority, error) {

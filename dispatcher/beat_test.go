@@ -71,7 +71,7 @@ func TestBeatsAroundClaims(t *testing.T) {
 	})
 }
 
-// What a replica has counted in an hour is stored while it runs and when it stops.
+// A replica stores its counts of an hour while it runs and when it stops.
 func TestHoursAreStored(t *testing.T) {
 	bubble(t, func(b *bench) {
 		expect := func(when string, want int) {

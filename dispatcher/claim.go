@@ -89,9 +89,9 @@ func (l *claimLoop) run(ctx context.Context) {
 	}
 }
 
-// handOver tells the other replicas that this one stops. If replicas take turns, it goes on claiming in its turns until
-// all have read that, at most for half of the time that a stop may take. So nothing is late. It returns at once if all
-// claim at each instant now, if nothing falls due as far as known, or if the store fails.
+// handOver announces this replica's stop to the others. If replicas take turns, this one continues to claim in its
+// turns until all have read the announcement, but for at most half of ShutdownTimeout. So nothing is late. It returns
+// at once if replicas do not take turns now, if no due time is known, or if the store fails.
 func (l *claimLoop) handOver(ctx context.Context) {
 	if l.queue.Next().IsZero() || !l.writes() {
 		return

@@ -36,7 +36,7 @@ type Config struct {
 	Store     Store
 	Callbacks *callbacks.Registry
 	Logger    *slog.Logger
-	// Tenants are those of the store, if others use what the dispatcher lists of them; nil for its own.
+	// Tenants caches the settings of the store's tenants, and may be shared; nil for a cache of its own.
 	Tenants *tenants.Tenants
 	// Now reads the machine's wall clock, by which occurrences are due, and its monotonic clock, which measures pauses,
 	// timeouts and ages. Nil is [time.Now]. It must be safe for concurrent use.
@@ -50,7 +50,7 @@ type Config struct {
 
 	// Status counts how late occurrences are fired. It may be nil.
 	Status *status.Watch
-	// Tells returns what this replica tells the others in its heartbeats, besides whether it is ready. It may be nil.
+	// Tells returns this replica's report on itself for its heartbeats, without its readiness. It may be nil.
 	Tells func() status.Heartbeat
 
 	// History records each attempt after its outcome was written; nil records none.

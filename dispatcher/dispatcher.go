@@ -41,11 +41,11 @@ type Dispatcher struct {
 	work  chan firing   // to idle goroutines
 	fired chan ended    // from firings to the settler
 	freed chan freed    // slots, from the settler to the claim loop
-	polls chan struct{} // tells the claim loop to poll the store
+	polls chan struct{} // signals the claim loop to poll the store
 
-	expand chan struct{} // tells the expander to look for jobs
+	expand chan struct{} // signals the expander to look for jobs
 
-	wake     chan struct{} // tells the claim loop that wakeAts is not empty
+	wake     chan struct{} // signals the claim loop that wakeAts is not empty
 	wakeLock sync.Mutex
 	wakeAts  map[job.Lane]time.Time
 

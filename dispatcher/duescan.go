@@ -18,8 +18,8 @@ const (
 )
 
 // The pause after a scan is scanPauseFactor times the scan's duration, so that scans take the store at most a fiftieth
-// of its time. But it is at most maxScanPause, so that one slow answer does not leave this replica without due times;
-// or as long as the scan, if that is longer.
+// of its time. But it is at most maxScanPause, or the duration of the scan if that is longer, so that one slow answer
+// does not leave this replica without due times.
 const (
 	scanPauseFactor = 50
 	maxScanPause    = 2 // poll intervals

@@ -83,7 +83,7 @@ func (e *expander) leave(claimedAt time.Time) {
 	if e.yieldUntil.Before(claimedAt) {
 		e.yieldFrom = end
 	}
-	e.yieldUntil = end.Add(e.cfg.expandInterval() * 3 / 2) // all others have looked by then
+	e.yieldUntil = end.Add(e.cfg.expandInterval() * 3 / 2) // all others look before that
 }
 
 // yields reports whether the other replicas are to look now.

@@ -110,7 +110,7 @@ func TestChainHolds(t *testing.T) {
 	})
 }
 
-// A job that one replica claims for expansion and does not advance is advanced by another one in time.
+// If a replica claims a job for expansion and does not advance it, another one advances it in time.
 func TestExpansionIsTakenOver(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -97,7 +97,7 @@ func (d *Dispatcher) fire(f firing) {
 	d.fired <- ended{s, d.entry(c, b, &made, &s, err)}
 }
 
-// attempt is what is known of an attempt that was made; zero if none was.
+// attempt describes an attempt that was made; zero if none was.
 type attempt struct {
 	to   string    // the destination; known even if it was not sent
 	at   time.Time // when it was sent, with the monotonic clock
@@ -129,8 +129,8 @@ const (
 	tooLatePause = 5 * time.Second
 )
 
-// attempt makes the attempt and returns its pass, or returns the reason for making none, and no pass. It notes
-// what it has made. A panic is an error like any other: neither a job's data nor a sender's code ends the process.
+// attempt makes the attempt, describes it in made, and returns its pass. If it makes none, it returns the reason and no
+// pass. A panic becomes an error: neither a job's data nor a sender's code ends the process.
 func (d *Dispatcher) attempt(
 	c *store.Claimed, b *batch, now time.Time, made *attempt,
 ) (pass *destinations.Pass, err error) {

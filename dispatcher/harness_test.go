@@ -140,7 +140,7 @@ func (b *bench) pause(jobs ...job.Job) {
 	}
 }
 
-// resume resumes jobs, and tells a dispatcher as the API does.
+// resume resumes jobs, and wakes a dispatcher as the API does.
 func (b *bench) resume(d *dispatcher.Dispatcher, jobs ...job.Job) {
 	b.Helper()
 	now := time.Now()

@@ -8,8 +8,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// entry is what history tells of a claim's end; nil if no history is kept, or nothing was sent and the occurrence is
-// still to be.
+// entry returns the entry of history of a claim's end. It is nil if no history is kept, or if nothing was sent and the
+// occurrence stays.
 func (d *Dispatcher) entry(c *store.Claimed, b *batch, made *attempt, s *store.Settlement, err error) *history.Entry {
 	sent := !made.at.IsZero()
 	if d.cfg.History == nil || !sent && s.Outcome != store.Bury && s.Outcome != store.Miss {
@@ -31,13 +31,13 @@ func (d *Dispatcher) entry(c *store.Claimed, b *batch, made *attempt, s *store.S
 	if sent {
 		e.At = b.time(made.at)
 	}
-	if e.Status == 0 { // else the status tells why, and what the receiver wrote is left out
+	if e.Status == 0 { // the status alone is recorded, without the receiver's text
 		e.Error = s.Error
 	}
 	return e
 }
 
-// recordMissed tells history of the instants that an expansion has dropped: one entry, of the last of them.
+// recordMissed records the instants that an expansion has dropped, in one entry about the last of them.
 func (d *Dispatcher) recordMissed(a *store.Advance) {
 	if d.cfg.History == nil {
 		return
@@ -66,7 +66,7 @@ func (d *Dispatcher) unknown(c *store.Claimed, b *batch, to string) {
 	d.cfg.History.Record(e)
 }
 
-// kindOf is what history calls an outcome.
+// kindOf returns the kind of an outcome in history.
 func kindOf(o store.Outcome) history.Kind {
 	switch o {
 	case store.Ack:

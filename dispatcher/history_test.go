@@ -16,14 +16,14 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// recording configures a replica to keep history. What it has recorded is written when the returned function is called.
+// recording configures a replica to keep history. The returned function writes the recorded entries.
 func (b *bench) recording(c *dispatcher.Config) (closeHistory func()) {
 	w := history.NewWriter(history.Config{Records: b.store, Policy: history.Policy{Keep: 24 * time.Hour}})
 	c.History = w
 	return func() { _ = w.Close() }
 }
 
-// history reads what is kept of all jobs, the oldest first.
+// history reads the history of all jobs, the oldest entry first.
 func (b *bench) history() (all []history.Entry) {
 	b.Helper()
 	reading, err := history.NewReader(b.store).Read(b.Context(), history.Filter{Tenant: job.DefaultTenant}, time.Now())
@@ -51,8 +51,8 @@ func (r refusal) Error() string {
 }
 func (r refusal) Status() int { return int(r) }
 
-// In a run in which attempts fail in every way, the store is down for a while, and a replica stops in the midst of it,
-// history tells of exactly the attempts that the receiver saw.
+// History has exactly the attempts that the receiver saw, even if attempts fail in every way, the store is down for a
+// while, and a replica stops meanwhile.
 func TestHistoryIsWhatTheReceiverSaw(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector sees the same in other tests")
@@ -132,7 +132,7 @@ func TestHistoryIsWhatTheReceiverSaw(t *testing.T) {
 	})
 }
 
-// Each entry tells when, how long and with which outcome.
+// Each entry has the time, the duration and the outcome.
 func TestEntries(t *testing.T) {
 	bubble(t, func(b *bench) {
 		answers := []error{callbacks.RetryAfter(refusal(503), time.Minute), callbacks.Permanent(errors.New("no such queue")), nil}
@@ -176,7 +176,7 @@ func TestEntries(t *testing.T) {
 	})
 }
 
-// An attempt whose replica has died is told as unknown, once, by whoever claims the occurrence again.
+// The replica that claims the occurrence of a dead replica records that one's attempt as unknown, once.
 func TestAttemptsOfADeadReplicaAreUnknown(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.submit("k", nil, 0)

@@ -149,8 +149,8 @@ func (d *Dispatcher) sweep(ctx context.Context) {
 	}
 }
 
-// beat records that this replica may be claiming, so that nobody moves the store's documents meanwhile, and the
-// replicas take turns. No guarantee depends on it, so its failure stops nothing.
+// beat records that this replica may be claiming, so that no program moves the store's documents meanwhile, and so that
+// the replicas take turns. No guarantee depends on it, so its failure stops nothing.
 func (d *Dispatcher) beat(ctx context.Context) {
 	begun := d.now()
 	now := begun.Truncate(time.Millisecond)
@@ -171,8 +171,8 @@ func (d *Dispatcher) beat(ctx context.Context) {
 	})
 }
 
-// meeting is what a replica has read of all replicas: those that had beaten lately and were ready, and the number of
-// those with a heartbeat.
+// meeting is the result of reading the heartbeats: the replicas that are ready and have beaten lately, and the number
+// of all replicas with a heartbeat.
 type meeting struct {
 	lately []string
 	all    int
@@ -204,7 +204,7 @@ func (d *Dispatcher) beating() []string {
 	return nil
 }
 
-// hours returns what is to be told of the last hours. Stored notes that it was stored.
+// hours returns the reports on hours that are not stored yet. Stored notes that they were stored.
 func (d *Dispatcher) hours() (all []replicas.Hour, stored func()) {
 	hours := d.cfg.Status.Unstored()
 	for _, h := range hours {

@@ -33,10 +33,10 @@ func (d *Dispatcher) settleLoop(ctx context.Context, allFired <-chan struct{}) (
 	}
 }
 
-// ended is how a claim has ended: its outcome, and what history tells of it.
+// ended is the end of a claim: its outcome, and its entry of history.
 type ended struct {
 	store.Settlement
-	entry *history.Entry // nil if there is nothing to tell, or no history
+	entry *history.Entry // nil if there is none, or no history
 }
 
 // gathered are outcomes that are written together.
@@ -171,8 +171,8 @@ func (f *freed) add(tenant string) {
 }
 
 // settleBatch writes a batch. It tries again while the store is unavailable, even after the leases have ended: a
-// settlement still holds if nobody else has claimed the occurrence, and then prevents a second delivery. It returns the
-// number of settlements that were given up because ctx ended.
+// settlement still holds if no replica has claimed the occurrence again, and then prevents a second delivery. It
+// returns the number of settlements that were given up because ctx ended.
 func (d *Dispatcher) settleBatch(ctx context.Context, batch []store.Settlement) (lost int) {
 	for failures := 0; ; failures++ {
 		// Longer after each failure: outcomes may be large, and none may stay unwritten for ever.

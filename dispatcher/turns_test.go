@@ -17,8 +17,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// meeting is the time after which replicas that have started know of each other: their second heartbeats tell that they
-// are ready, and the third ones read that.
+// meeting is the time after which replicas that have started know of each other: their second heartbeats say that they
+// are ready, and with the third ones all have read that.
 const meeting = 25 * time.Second
 
 // counted is a store that counts claims, and takes time for them as a server does.
@@ -42,7 +42,7 @@ func (q *counted) DueLanes(ctx context.Context, p store.DueParams) (store.DuePag
 	return q.flakyQueue.DueLanes(ctx, p)
 }
 
-// member is a replica with a link to the store of its own, and what it has sent.
+// member is a replica with its own link to the store, and its deliveries.
 type member struct {
 	link *flakyQueue
 	sent *receiver
@@ -145,9 +145,9 @@ func TestClaimsPerFiring(t *testing.T) {
 	}
 }
 
-// What falls due in the first turn of a replica that has died is late until the next poll of another, and a little: the
-// more replicas there are, the sooner that is. Then that one stands in, and nothing is late any more. If there are few
-// replicas, they have no turns, and nothing is late at all.
+// The occurrences of a dead replica's first turn are late: they wait for the next poll of another replica, which comes
+// sooner the more replicas there are. From then on, that replica stands in, and nothing is late. A few replicas take no
+// turns, and nothing is late at all.
 func TestTurnsOfADeadReplica(t *testing.T) {
 	for _, n := range []int{3, 4, 6} {
 		bubble(t, func(b *bench) {
@@ -180,7 +180,7 @@ func TestTurnsOfADeadReplica(t *testing.T) {
 				}
 			}
 			team[0].link.set(func(q *flakyQueue) { q.down = false })
-			time.Sleep(10 * time.Second) // it writes what it has done
+			time.Sleep(10 * time.Second) // it writes its outcomes
 			b.Logf("%d replicas: %d late, by %v, within %s", n, sumOf(late), late, last.Sub(first))
 			if last.Sub(first) > 1150*time.Millisecond {
 				b.Errorf("with %d replicas, some are late for %s", n, last.Sub(first))
@@ -248,7 +248,7 @@ func sumOf(m map[time.Duration]int) (sum int) {
 	return sum
 }
 
-// All replicas claim while there is a backlog, and what falls due at a whole minute from the beginning on.
+// All replicas claim during a backlog, and at whole minutes from the beginning.
 func TestEveryoneClaimsABacklog(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector sees the same in other tests")
@@ -301,7 +301,7 @@ func TestEveryoneClaimsABacklog(t *testing.T) {
 	}
 }
 
-// A job that is submitted to one replica for the next instants is fired on time, whoever has the turn.
+// A job that is submitted to one replica for the next instants is fired on time in every turn.
 func TestTurnsAndSubmissions(t *testing.T) {
 	bubble(t, func(b *bench) {
 		var all []*dispatcher.Dispatcher

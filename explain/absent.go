@@ -55,7 +55,7 @@ func (e *explainer) keptFor() string {
 	return ", which is kept for " + span(e.Kept.For)
 }
 
-// cancelled tells that the job was cancelled.
+// cancelled returns the fact that the job was cancelled.
 func (e *explainer) cancelled(change *history.Entry) Fact {
 	what := "The job " + e.Name.Key
 	if !e.At.IsZero() {
@@ -69,7 +69,7 @@ func (e *explainer) cancelled(change *history.Entry) Fact {
 	}
 }
 
-// replaced tells that the job's definition was replaced; the change may be unknown.
+// replaced returns the fact that the job's definition was replaced; the change may be unknown.
 func (e *explainer) replaced(at time.Time, change *history.Entry) Fact {
 	f := Fact{Code: Replaced, At: at}
 	what := ""
@@ -93,7 +93,7 @@ func (e *explainer) present() (since time.Time, replaced bool) {
 	return since, !e.Job.CreatedAt.Equal(e.Job.UpdatedAt) && since.Sub(e.Job.CreatedAt) > time.Second
 }
 
-// absent answers for an instant of which neither the store nor history has an occurrence.
+// absent answers for an instant without an occurrence in the store or in history.
 func (e *explainer) absent() {
 	since, replaced := e.present()
 	switch {
@@ -115,7 +115,7 @@ func (e *explainer) absent() {
 		switch change := e.change(since.Add(-time.Minute), history.Replaced); {
 		case replaced && change != nil:
 			e.add(e.replaced(change.At, change))
-		case replaced: // history does not tell of it yet, or no longer
+		case replaced: // history does not have it yet, or no longer
 			e.add(e.replaced(since, nil))
 		default:
 		}
@@ -211,7 +211,7 @@ func (e *explainer) predecessor() {
 	}
 }
 
-// clockChange tells that a change of the clocks displaced an instant.
+// clockChange returns the fact that a change of the clocks displaced an instant.
 func (e *explainer) clockChange() Fact {
 	c := e.around.ClockChange
 	f := Fact{Code: SkippedByClockChange, At: c.At}
@@ -337,7 +337,7 @@ func (e *explainer) settled() {
 	}
 }
 
-// notKept tells that history does not have, or may not have, all of an occurrence's entries from a time on.
+// notKept returns the fact that entries of an occurrence from a time on are missing in history, or may be.
 func (e *explainer) notKept(from time.Time) (f Fact, ok bool) {
 	f.Code = NotKept
 	if from.After(e.Now) {
@@ -370,7 +370,7 @@ func (e *explainer) finished() {
 	e.answer.Facts = append([]Fact{f}, e.answer.Facts...)
 }
 
-// context adds what else matters to a pending instant.
+// context adds other facts that affect a pending instant.
 func (e *explainer) context() {
 	if e.Job == nil || !e.around.Is || len(e.Pending) > 1 {
 		return

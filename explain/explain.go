@@ -1,6 +1,6 @@
-// Package explain tells in sentences why an occurrence fired or did not fire, and what it waits for. It is pure:
-// package facts gathers what is stored now and what history has, and [Explain] turns that into an answer. Where
-// something is not known, the answer says so.
+// Package explain explains in sentences why an occurrence fired or did not fire, or why it waits. It is pure: package
+// facts gathers the facts from the store and from history, and [Explain] turns them into an answer. If a fact is
+// unknown, the answer says so.
 package explain
 
 import (
@@ -32,7 +32,7 @@ const (
 	Due                Code = "due"                 // its time has come, and a replica is about to claim it
 	Backlog            Code = "backlog"             // the same, and others are before it
 	Held               Code = "held"                // a replica is sending it
-	LeaseOver          Code = "lease_over"          // a replica claimed it and has not told its outcome in time
+	LeaseOver          Code = "lease_over"          // a replica claimed it and has not recorded its outcome in time
 	Retrying           Code = "retrying"            // an attempt failed, and another follows
 	Released           Code = "released"            // the same, but the attempt does not count
 	DestinationDown    Code = "destination_down"    // its destination fails again and again
@@ -56,10 +56,10 @@ const (
 	Moved                Code = "moved"     // a spread, or a change of the clocks, moved it
 )
 
-// Question is what is asked, with all that is known about it. Times are whole milliseconds, in UTC.
+// Question is a question about an instant, with all known facts. Times are whole milliseconds, in UTC.
 type Question struct {
 	Name job.Name
-	// At is the instant. It is zero if no instant was named and there is none to tell of.
+	// At is the instant. It is zero if no instant was named and none was found.
 	At  time.Time
 	Now time.Time
 	// Job is the job; nil if there is none.
@@ -72,7 +72,7 @@ type Question struct {
 	Entries []history.Entry
 	// More reports that there are more occurrences or entries than were read.
 	More bool
-	// Kept tells which history there is.
+	// Kept says which history there is.
 	Kept Kept
 	// Tenant has the settings of the job's tenant.
 	Tenant job.TenantSettings
@@ -86,7 +86,7 @@ type Question struct {
 	Retain time.Duration
 }
 
-// Kept tells which history is kept.
+// Kept says which history is kept.
 type Kept struct {
 	// On reports that history is kept.
 	On bool
@@ -117,7 +117,7 @@ type Destination struct {
 
 // Queue is the queue before an occurrence that is due.
 type Queue struct {
-	// Known reports that Ahead and Share may be told.
+	// Known reports that the answer may contain Ahead and Share.
 	Known bool
 	// Ahead is the number of occurrences of the same lane that became due before. AtLeast reports that there are more.
 	Ahead   int
@@ -182,7 +182,7 @@ type Answer struct {
 	Summary string
 	// Facts are the reasons, the most important first; at least one.
 	Facts []Fact
-	// Occurrence is the one that the first fact is about; nil if there is none in the store. State tells where it is.
+	// Occurrence is the one that the first fact is about; nil if there is none in the store. State is its state.
 	Occurrence *job.Occurrence
 	State      State
 	// At is the instant; zero if there is none.
@@ -210,7 +210,7 @@ type Fact struct {
 	// At is the time of an event, and Since the beginning of a state. Until is its end, and Next the time at which
 	// something is expected to happen.
 	At, Since, Until, Next time.Time
-	// By and Request tell who asked for a change.
+	// By and Request identify the principal and the request of a change.
 	By, Request string
 	// Attempt, Status, Error, Destination and Replica are of an attempt.
 	Attempt, Status             int
@@ -277,7 +277,7 @@ type subject struct {
 	entries    []history.Entry // the newest first
 }
 
-// subjects lists the instant's occurrences that are stored, or that history tells of, by step and subscriber.
+// subjects lists the instant's occurrences in the store or in history, by step and subscriber.
 func (e *explainer) subjects() (all []*subject) {
 	of := func(position int, subscriber string) *subject {
 		i := slices.IndexFunc(all, func(s *subject) bool {
@@ -402,7 +402,7 @@ func (e *explainer) several(all []*subject) {
 	}
 }
 
-// place tells where the occurrence of the first fact is.
+// place sets the state of the first fact's occurrence.
 func (e *explainer) place(s *subject) {
 	switch {
 	case s.pending != nil && s.pending.Held(e.Now):

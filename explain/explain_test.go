@@ -115,7 +115,7 @@ func TestManyOccurrences(t *testing.T) {
 	}
 }
 
-// A zone that this machine does not have is told, and nothing is concluded from it.
+// The answer reports a zone that this machine does not have, and concludes nothing from it.
 func TestUnknownZone(t *testing.T) {
 	t.Parallel()
 	q := question(now.Add(-time.Hour))
@@ -125,7 +125,7 @@ func TestUnknownZone(t *testing.T) {
 	}
 }
 
-// A key for one tenant is told when its delivery is likely to start, but not how much of others waits.
+// A key for one tenant sees the likely start of its delivery, but not the number of other tenants' occurrences.
 func TestNumbersAreForThoseWhoSeeAllTenants(t *testing.T) {
 	t.Parallel()
 	bubble(t, keeps{}, func(w *world) {

@@ -65,7 +65,7 @@ func (e *explainer) held(s *subject) {
 	}
 }
 
-// pending answers for an occurrence that nobody holds.
+// pending answers for an occurrence that no replica holds.
 func (e *explainer) pending(s *subject) {
 	o := s.pending
 	standalone := o.Revision == ""
@@ -248,7 +248,7 @@ func destinationIs(parked string) string {
 	return "the destination " + parked
 }
 
-// circuit tells that the destination is down, of an occurrence that was not refused for that.
+// circuit returns the fact that the destination is down, for an occurrence that was not refused for that.
 func (e *explainer) circuit() Fact {
 	d := e.Destination
 	return Fact{
@@ -258,7 +258,7 @@ func (e *explainer) circuit() Fact {
 	}
 }
 
-// trouble tells of the last attempt of a pending occurrence that has failed.
+// trouble returns the failure of a pending occurrence's last attempt.
 func (e *explainer) trouble(s *subject) Fact {
 	o := s.pending
 	f := Fact{Code: Retrying, Attempt: o.Attempt, Error: o.LastError, Next: o.DueAt}
@@ -351,7 +351,7 @@ func attempts(n int) string {
 	return number(n) + " attempts"
 }
 
-// past answers for an occurrence of which only history knows.
+// past answers for an occurrence that only history has.
 func (e *explainer) past(s *subject) {
 	newest := &s.entries[0]
 	switch newest.Kind {
@@ -385,7 +385,7 @@ func (e *explainer) past(s *subject) {
 	}
 }
 
-// delivered tells of a delivery.
+// delivered returns the fact of a delivery.
 func (e *explainer) delivered(entry *history.Entry) Fact {
 	meant, than := e.At, "its instant"
 	if e.Job != nil && e.Job.Options.Spread != 0 && entry.Kind == history.Delivered && entry.Position == 0 {
@@ -411,7 +411,7 @@ func (e *explainer) delivered(entry *history.Entry) Fact {
 	return f
 }
 
-// before tells of an earlier attempt that failed, or whose end is not known.
+// before returns the fact of an earlier attempt that failed, or whose end is unknown.
 func (e *explainer) before(entry *history.Entry) Fact {
 	f := Fact{
 		Code: Retrying, At: entry.At, Attempt: entry.Attempt, Status: entry.Status, Error: entry.Error,
@@ -433,7 +433,7 @@ func (e *explainer) before(entry *history.Entry) Fact {
 	return f
 }
 
-// missed tells that the occurrence was dropped at a time, which may be unknown.
+// missed returns the fact that the occurrence was dropped at a time, which may be unknown.
 func (e *explainer) missed(at time.Time) Fact {
 	f := Fact{Code: Missed, At: at}
 	when := ""
@@ -488,7 +488,7 @@ func (e *explainer) ended(newest *history.Entry) {
 	}
 }
 
-// unrecorded tells of a delivery that history does not have, and why it is known.
+// unrecorded returns the fact of a delivery that history does not have, and the reason that it is known.
 func (e *explainer) unrecorded(why string) Fact {
 	return Fact{
 		Code: Delivered, headline: e.delivery() + " was delivered; when is not known.",
@@ -496,7 +496,7 @@ func (e *explainer) unrecorded(why string) Fact {
 	}
 }
 
-// unknown tells that an outcome is not known.
+// unknown returns the fact that an outcome is unknown.
 func (e *explainer) unknown() Fact {
 	return Fact{
 		Code:     Unknown,
@@ -520,7 +520,7 @@ func (e *explainer) recent() Fact {
 	}
 }
 
-// told adds the requests by which the occurrence came to be.
+// told adds the requests that made the occurrence.
 func (e *explainer) told(s *subject) {
 	for i := range s.entries {
 		entry := &s.entries[i]

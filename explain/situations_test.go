@@ -14,7 +14,7 @@ import (
 	"github.com/carillon-scheduler/carillon/callbacks"
 )
 
-// situation is something that really happens, and what is then told of an instant of the job "k".
+// situation is a course of events, and the question about an instant of the job "k" that follows.
 type situation struct {
 	name string
 	keep keeps
@@ -22,7 +22,7 @@ type situation struct {
 	cause func(w *world) (at string)
 	// codes are those of the facts.
 	codes string
-	// random tells that some times in the answer are chosen at random.
+	// random means that some times in the answer are random.
 	random bool
 }
 
@@ -1008,11 +1008,11 @@ var situations = []situation{
 
 var update = flag.Bool("update", false, "write the answers of the situations to testdata")
 
-// chance is what an answer has by chance where deliveries are sent again: times, and how many have failed.
+// chance matches the random parts of an answer about retried deliveries: times, and numbers of failures.
 var chance = regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:.]+Z|\d+ (ms|s|min|h)( \d+ (ms|s|min))?|\d+ (times|failures) in a row`)
 
-// TestSituations makes each situation really happen, through the API and with a dispatcher on a virtual clock, and
-// compares what is told of it with the file of all answers, which is written to be read too.
+// TestSituations makes each situation happen, through the API and with a dispatcher on a virtual clock, and compares
+// its explanation with the file of all answers, which is for readers too.
 func TestSituations(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector sees the same in other tests")

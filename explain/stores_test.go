@@ -26,7 +26,7 @@ func TestSQLite(t *testing.T) {
 	liveSituations(t, s)
 }
 
-// liveSituations makes situations on a store in real time, all at once, and awaits what is told of each.
+// liveSituations makes situations on a store in real time, all at once, and awaits the explanation of each.
 func liveSituations(t *testing.T, s store.Store) {
 	t.Helper()
 	w := newWorld(t, s, keeps{})

@@ -13,8 +13,8 @@ import (
 	"github.com/carillon-scheduler/carillon/callbacks"
 )
 
-// What is told of instants at any time of a run, in which attempts fail and jobs are paused, replaced and cancelled, is
-// what their receiver has seen and sees later.
+// The explanations of instants at any time of a run agree with the deliveries that their receiver has seen and sees
+// later. In the run, attempts fail and jobs are paused, replaced and cancelled.
 func TestToldIsTrue(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector sees the same in other tests")
@@ -26,7 +26,7 @@ func TestToldIsTrue(t *testing.T) {
 	}
 }
 
-// run is a service with some jobs, and what their receiver has seen of each of their instants.
+// run is a service with some jobs, and the deliveries of each of their instants.
 type run struct {
 	*world
 	random *rand.Rand
@@ -36,11 +36,11 @@ type run struct {
 
 	lock  sync.Mutex
 	seen  map[string]*seen     // by job and instant
-	never map[string]time.Time // from when on it was told that an instant never fires
+	never map[string]time.Time // by instant: from this time on, the explanation was that it never fires
 	asked map[string]int       // by code
 }
 
-// seen is what the receiver has seen of an instant.
+// seen has the deliveries of an instant.
 type seen struct {
 	sent           []time.Time
 	taken, refused time.Time // when it answered; refused is for good
@@ -99,7 +99,7 @@ func (r *run) run() {
 	}
 }
 
-// submit puts a job with some instants of the next half hour, of which it may have had some before.
+// submit puts a job with some instants of the next half hour. It may have had some of these before.
 func (r *run) submit(key string) {
 	schedules := slices.Clone(r.instants[key])
 	schedules = schedules[:min(len(schedules), r.random.IntN(4))]
@@ -144,7 +144,7 @@ func (r *run) receive(ctx context.Context, d callbacks.Delivery) error {
 
 func jobTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
-// ask asks about each instant of each job, and compares the answers with what the receiver has seen.
+// ask asks about each instant of each job, and compares the answers with the deliveries.
 func (r *run) ask() {
 	for _, key := range r.jobs {
 		for _, at := range r.instants[key] {

@@ -69,8 +69,8 @@ func (s *Schedule) aroundCrontab(around *Surroundings, at time.Time, in *time.Lo
 	}
 }
 
-// displaced returns the change of the clocks because of which a time is no instant: a matching wall time that is read
-// with the offset of the other side of a gap, or the second showing of a fixed time.
+// displaced returns the clock change that makes a time no instant: the time is a matching wall time, read with the
+// offset of the other side of a gap, or it is the second showing of a fixed time.
 func (c Crontab) displaced(at time.Time, in *time.Location) (effect ClockChange) {
 	if c.kind != kindFields || at.Nanosecond() != 0 {
 		return effect
@@ -111,7 +111,7 @@ func (c Crontab) shows(wall int64) bool {
 	return ok && match == wall
 }
 
-// Size returns the number of occurrences of a schedule that does not recur and has begun; zero if it can't be told.
+// Size returns the number of occurrences of a schedule that does not recur and has begun; zero if it is unknown.
 func (s *Schedule) Size() int {
 	planned, err := s.plan()
 	if err != nil {

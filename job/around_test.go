@@ -68,7 +68,7 @@ func TestAroundAList(t *testing.T) {
 	}
 }
 
-// Times that clocks skip or show twice are told from times that a crontab does not have at all.
+// Times that clocks skip or show twice are distinguished from times that a crontab does not have at all.
 func TestAroundClockChanges(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -42,7 +42,7 @@ func EventTypes() []EventType {
 // Event is an event of the service that a job delivers.
 type Event struct {
 	Type EventType `json:"type"`
-	// Subject names what it is about, such as a job's key; empty if that is the tenant.
+	// Subject is the event's subject, such as a job's key; empty if that is the tenant.
 	Subject string         `json:"subject,omitzero"`
 	Data    jsontext.Value `json:"data,omitzero"`
 }

@@ -56,7 +56,7 @@ type OptionsDraft struct {
 
 // DestinationLimits bound the callbacks that one replica sends to a destination. Zero is no limit.
 type DestinationLimits struct {
-	// MaxInFlight is the largest number of callbacks under way to it when one of this job begins, including that one.
+	// MaxInFlight is the largest number of callbacks under way to it when one of this job begins, including the new one.
 	MaxInFlight int `json:"maxInFlight,omitzero"`
 	// RatePerSecond is the largest number of callbacks, of this job and others with the same rate, that begin in a
 	// second.

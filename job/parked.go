@@ -2,8 +2,8 @@ package job
 
 import "strings"
 
-// The texts by which the LastError of a parked occurrence tells why its destination does not take it now. The first
-// three are the ends of such an error.
+// The texts by which the LastError of a parked occurrence gives the reason that its destination does not take it now.
+// The first three are the ends of such an error.
 const (
 	WaitsForTurn = "it waits for its turn"
 	SlotReserved = "a slot is reserved for it"
@@ -22,7 +22,7 @@ const (
 	Down                     // the circuit of its destination, or of a part of it, is open
 )
 
-// ParkingOf returns the reason that an occurrence's LastError tells.
+// ParkingOf returns the reason in an occurrence's LastError.
 func ParkingOf(lastError string) Parking {
 	for _, end := range []string{WaitsForTurn, SlotReserved, NoTurns} {
 		if strings.HasSuffix(lastError, end) {

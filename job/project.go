@@ -38,9 +38,9 @@ func (s *Schedule) Recurring(from time.Time) (r Recurring, ok bool) {
 	return r, true
 }
 
-// Tally counts the instants at from or later and before until in periods of one width, the first of which begins at
-// from. It calls add for each period that has any, maybe several times. Work is roughly the number of steps that it
-// took. The error means that this machine does not know the zone.
+// Tally counts the instants at from or later and before until in periods of one width. The first period begins at from.
+// Tally calls add for each period that has any, maybe several times. Work is roughly the number of its steps. The error
+// means that this machine does not know the time zone.
 func (r Recurring) Tally(from, until time.Time, width time.Duration, add func(period, n int)) (work int, err error) {
 	after := from.UnixMilli() - 1
 	until = until.Add(-time.Millisecond)

@@ -79,8 +79,8 @@ func fullest(window time.Duration, all []job.Occurrence) float64 {
 	return float64(slices.Max(seconds)) * float64(len(seconds)) / float64(len(all))
 }
 
-// TestSpreadIsEven spreads 10,000 occurrences of an instant over 15 minutes. Where keys or subscribers are numbered, the
-// fullest second is near the mean. Where nothing is, it is what chance makes of a mean of 11.
+// TestSpreadIsEven spreads 10,000 occurrences of an instant over 15 minutes. Where keys or subscribers are numbered,
+// the fullest second is near the mean. Otherwise, it is as full as chance makes it, with a mean of 11.
 func TestSpreadIsEven(t *testing.T) {
 	midnight := time.Date(2030, 1, 2, 0, 0, 0, 0, time.UTC)
 	random := rand.New(rand.NewPCG(20, 6))
@@ -251,8 +251,8 @@ func TestSpreadRefused(t *testing.T) {
 	}
 }
 
-// A replacement with another spread makes its occurrences anew, except for those that may be claimed meanwhile. A tick
-// that waits in its window is carried over, though its instant has passed.
+// A replacement with another spread makes new occurrences, except for those that may be claimed meanwhile. A tick that
+// waits in its window is carried over, though its instant has passed.
 func TestSpreadReplaced(t *testing.T) {
 	before, b := begun(t, body(`"crontab":"@every 1h","startAt":"2030-01-01T12:00:00Z","spread":"15m"`), start.Add(-time.Second))
 	now := start.Add(time.Minute)

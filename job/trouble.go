@@ -67,8 +67,8 @@ func DecodeTrouble(text string) (t Trouble, err error) {
 	return t, nil
 }
 
-// Settled returns the latest instant up to now at which the job's present revision had occurrences, none of which is
-// pending any more; ok is false if there is none. Pending are the schedule's pending instants up to now.
+// Settled returns the latest instant up to now at which the job's present revision had occurrences and no longer has
+// pending ones; ok is false if there is none. Pending are the schedule's pending instants up to now.
 //
 // For a schedule that does not recur, instants that had passed when the revision was made count only if the whole
 // schedule was planned. Otherwise some of them were skipped, or settled before.

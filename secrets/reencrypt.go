@@ -14,7 +14,7 @@ import (
 
 // Reencrypted are the counts of [Secrets.Reencrypt].
 type Reencrypted struct {
-	// Done is the number of secrets that were encrypted anew, and Before the number that had the encrypting key already.
+	// Done is the number of secrets that were encrypted again, and Before the number that had the encrypting key already.
 	Done, Before int
 }
 
@@ -52,7 +52,7 @@ func (s *Secrets) Reencrypt(ctx context.Context) (so Reencrypted, err error) {
 // errNothingToDo ends an edit that would change nothing.
 var errNothingToDo = errors.New("nothing to do")
 
-// reencrypt encrypts one secret anew, unless it has the right key, or was deleted meanwhile.
+// reencrypt encrypts one secret again, unless it has the right key, or was deleted meanwhile.
 func (s *Secrets) reencrypt(ctx context.Context, collection string, at id) (done bool, err error) {
 	err = s.edit(ctx, collection, at, func(r store.Record, exists bool) ([]byte, error) {
 		if !exists {

@@ -16,8 +16,8 @@ import (
 	"github.com/carillon-scheduler/carillon/secrets"
 )
 
-// Secrets are encrypted anew while replicas, which have both keys by then, go on changing and using them: nothing is
-// lost, and the old key is needed no more.
+// Secrets are encrypted again while replicas, which have both keys, change and use them: nothing is lost, and the old
+// key is no longer needed.
 func TestReencryptUnderLoad(t *testing.T) {
 	records := newRecords()
 	old := open(t, records, ring(t, 1))
@@ -37,7 +37,7 @@ func TestReencryptUnderLoad(t *testing.T) {
 		replica := open(t, records, ring(t, 2, 1))
 		work.Go(func() {
 			for round := 1; ; round++ {
-				for i := w; i < names; i += 8 { // the others keep what they had
+				for i := w; i < names; i += 8 { // the others keep their values
 					last[i] = fmt.Sprintf("%s-%d", name(i), round)
 					replica.put("acme", name(i), last[i])
 					replica.expect("just put", "acme", name(i), last[i])

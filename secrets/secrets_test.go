@@ -71,7 +71,7 @@ func (r *replica) expect(what, tenant, name, want string) {
 	}
 }
 
-// countingRecords count the calls, and fail while they are told to.
+// countingRecords count the calls, and fail on demand.
 type countingRecords struct {
 	store.Store
 	mu     sync.Mutex
@@ -172,7 +172,7 @@ func TestNamedSecrets(t *testing.T) {
 	}
 }
 
-// A secret that has destinations goes nowhere else, whatever the record is made to say.
+// A secret with destinations goes nowhere else, even if its record is altered.
 func TestDestinations(t *testing.T) {
 	records := newRecords()
 	r := open(t, records, ring(t, 1))
@@ -248,7 +248,7 @@ func TestValueCheck(t *testing.T) {
 	}
 }
 
-// What was encrypted is good only where it was put, and only as it was.
+// A sealed value can be opened only in its own place, and only unaltered.
 func TestSealedAreBoundToTheirPlaces(t *testing.T) {
 	records := newRecords()
 	r := open(t, records, ring(t, 1))
@@ -309,7 +309,7 @@ func TestKeys(t *testing.T) {
 	if a, b := ring(t, 1).Encrypting(), ring(t, 2).Encrypting(); a == b || len(a) != 16 {
 		t.Errorf("the keys have the ids %s and %s", a, b)
 	}
-	// A replica that was started before another key was used says so, and uses what it can.
+	// A replica that does not have a newer key logs that, and uses the secrets that it can open.
 	late := open(t, newRecords(), ring(t, 1))
 	late.Secrets = secrets.New(records, ring(t, 1), slog.New(slog.NewTextHandler(late.log, nil)))
 	if err := late.Refresh(t.Context()); err != nil {

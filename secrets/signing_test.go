@@ -31,7 +31,7 @@ func verifies(t testing.TB, secret, id string, at time.Time, body []byte, signat
 	return verifier.VerifyIgnoringTimestamp(body, h) == nil
 }
 
-// verifiesBy tells whether a signature of the version v1a is by a public key.
+// verifiesBy reports whether a public key verifies a signature of the version v1a.
 func verifiesBy(t *testing.T, publicKey, message, signature string) bool {
 	t.Helper()
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(publicKey, "whpk_"))
@@ -140,7 +140,7 @@ func TestRotate(t *testing.T) {
 		}
 		return rotated, err
 	}
-	// expect expects exactly some of all secrets to verify what is sent at a time.
+	// expect checks that exactly the wanted secrets verify a delivery at a time.
 	expect := func(what string, at time.Time, want ...int) {
 		t.Helper()
 		signature, err := r.Sign(t.Context(), "acme", "", "id", at, body)
@@ -218,8 +218,8 @@ func TestParseSigningSecret(t *testing.T) {
 	}
 }
 
-// FuzzSigningSecret: what is taken for a secret is written in one way only, and its signatures are verified by the
-// library of Standard Webhooks, which reads the header; any other text is refused without being quoted.
+// FuzzSigningSecret: an accepted secret has only one spelling, and the library of Standard Webhooks verifies its
+// signatures from the header. Any other text is refused without being quoted.
 func FuzzSigningSecret(f *testing.F) {
 	f.Add("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "msg_1", []byte(`{"a":1}`))
 	f.Add("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaS", "msg_1", []byte{})

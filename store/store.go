@@ -65,8 +65,8 @@ type Jobs interface {
 	// name, exactly one remains, complete. A job that exceeds the store's limits gets [ErrTooLarge]; the other jobs of
 	// the call are put regardless.
 	//
-	// The context must end within [Within] of the time at which the revisions were taken. A Put that can't finish by
-	// then fails with ErrUnavailable and must never take effect later.
+	// The context must end within [Within] of the time at which the revisions were taken. A Put that can't finish within
+	// that time fails with ErrUnavailable and must never take effect later.
 	Put(ctx context.Context, puts []Put) []PutResult
 
 	// Cancel deletes jobs with all their unclaimed occurrences, and returns one result for each, in order. Occurrences
@@ -128,8 +128,8 @@ type Queue interface {
 	Claim(ctx context.Context, params ClaimParams) (Claim, error)
 
 	// ClaimJobs takes up to Limit jobs that are to be expanded, the longest due first, each for one lease. During the
-	// lease, no other ClaimJobs gets the job; if it is not advanced by then, another call does. Paused jobs are left
-	// out. If no job is due, the call is one cheap query, however many jobs the store has.
+	// lease, no other ClaimJobs gets the job. After it, another call does, if the job was not advanced. Paused jobs are
+	// left out. If no job is due, the call is one cheap query, however many jobs the store has.
 	ClaimJobs(ctx context.Context, params ClaimJobsParams) (ClaimedJobs, error)
 
 	// Advance ends claims of jobs: each job gets its next occurrences, cursor and expandAt. If the job has since been
@@ -161,10 +161,10 @@ type Queue interface {
 // other store exports.
 type Transfer interface {
 	// Export returns about limit records after a place, and the place behind the last of them. An empty place is the
-	// beginning; no records means the end. All jobs come before all occurrences. Records that nobody changes during the
+	// beginning; no records means the end. All jobs come before all occurrences. Records that are not changed during the
 	// export are exported exactly once, and records that are inserted or deleted at most once. Orphans and occurrences
-	// beyond their job's cursor are left out. An occurrence that is buried during the export is exported as pending, as
-	// a dead letter, or as both in this order. Records are complete: jobs with all fields; occurrences and dead letters
+	// beyond their job's cursor are left out. An occurrence that is buried during the export is exported as pending, as a
+	// dead letter, or as both in this order. Records are complete: jobs with all fields; occurrences and dead letters
 	// (with FailedAt) with their claims and their own callbacks.
 	Export(ctx context.Context, after Place, limit int) (records []Document, next Place, err error)
 
@@ -175,7 +175,7 @@ type Transfer interface {
 	// may have been imported. A job must be imported before its occurrences, in the same call or an earlier one. An
 	// occurrence that does not match its job or lies beyond the job's cursor never fires.
 	//
-	// Nobody may claim from the store until the import is complete: an occurrence that was delivered and then imported
+	// No replica may claim from the store until the import is complete: an occurrence that was delivered and then imported
 	// again would be delivered twice.
 	Import(ctx context.Context, records []Document) (inserted int, err error)
 }

@@ -47,7 +47,7 @@ func (r *recent[V]) of(name string, made func() V) V {
 }
 
 // mostBuckets is half of the maximum number of buckets of a kind. A forgotten bucket is full when it is made again. It
-// would be full anyway, unless so many others were used within seconds.
+// would be full anyway, unless that number of others was used within seconds.
 const mostBuckets = 10_000
 
 // buckets are token buckets by name. They are safe for concurrent use.

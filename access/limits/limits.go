@@ -50,8 +50,7 @@ type Key struct {
 type Config struct {
 	// Key has the limits of each key, and Tenant those of each tenant, that have none of their own.
 	Key, Tenant Limits
-	// History is what is kept of the history of tenants without a policy of their own. If it keeps none, that holds for
-	// all tenants.
+	// History is the retention policy of tenants that have none of their own. If it keeps none, no tenant has a history.
 	History history.Policy
 	// Own has the limits of single tenants; nil means none.
 	Own *Own

@@ -54,7 +54,7 @@ func TestRequests(t *testing.T) {
 		if n := count(10, "b", "acme"); n != 4 { // the tenant's limit
 			t.Errorf("of the tenant %d are allowed", n)
 		}
-		if n := count(10, "b", "other"); n != 1 { // what the tenant's limit refused did not count for the key
+		if n := count(10, "b", "other"); n != 1 { // requests that the tenant's limit refused did not count for the key
 			t.Errorf("of another tenant %d are allowed", n)
 		}
 		if n := count(10, "c", "acme"); n != 0 {
@@ -67,7 +67,7 @@ func TestRequests(t *testing.T) {
 	})
 }
 
-// TestStandings: what clients are told is so.
+// TestStandings: the standings that clients get are true.
 func TestStandings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()
@@ -116,7 +116,7 @@ func TestStandings(t *testing.T) {
 	})
 }
 
-// TestNoLimits: nothing is limited, and nothing is told.
+// TestNoLimits: no request is limited, and there are no standings.
 func TestNoLimits(t *testing.T) {
 	for name, l := range map[string]*limits.Limiter{"nil": nil, "without limits": limits.New(limits.Config{})} {
 		if got := l.Take(limits.Key{ID: "k"}, "acme", time.Now()); len(got) != 0 {
@@ -135,7 +135,7 @@ func TestNoLimits(t *testing.T) {
 	}
 }
 
-// TestManyNames: what is remembered is bounded, and a name that is used stays.
+// TestManyNames: the number of remembered names is bounded, and a name in use stays.
 func TestManyNames(t *testing.T) {
 	l := limits.New(limits.Config{Key: limits.Limits{Requests: limits.Rate{PerSecond: 0.001, Burst: 1}}})
 	now := time.Now()
@@ -189,7 +189,7 @@ func TestFlow(t *testing.T) {
 	})
 }
 
-// counted is what a store has, and how often it was counted.
+// counted has the counts of a store, and the number of times it was counted.
 type counted struct {
 	jobs, pending atomic.Int64
 	counts, reads atomic.Int64
@@ -236,7 +236,7 @@ func quotas(jobs, pending int, in limits.Counter) *limits.Limiter {
 	return limits.New(limits.Config{Tenant: limits.Limits{Quota: limits.Quota{Jobs: jobs, Pending: pending}}, Count: in})
 }
 
-// TestQuotas: what is there counts, and what is admitted; what is removed makes room again.
+// TestQuotas: stored and admitted jobs count, and removed ones make room again.
 func TestQuotas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s counted
@@ -359,7 +359,7 @@ func TestCountsOfAStore(t *testing.T) {
 	}
 }
 
-// TestCountsAreRenewed: what other replicas add is noticed within seconds, in the background; and reading stops above
+// TestCountsAreRenewed: additions by other replicas are noticed within seconds, in the background. Counting stops above
 // the quota.
 func TestCountsAreRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -399,8 +399,8 @@ func TestCountsAreRenewed(t *testing.T) {
 	})
 }
 
-// TestACountIsNotOldAfterAPause: the first submission after a pause notices what other replicas have added meanwhile.
-// It waits no longer than a second for that.
+// TestACountIsNotOldAfterAPause: the first submission after a pause notices the additions of other replicas. It waits
+// no longer than a second for that.
 func TestACountIsNotOldAfterAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, one := range []struct {
@@ -430,7 +430,7 @@ func TestACountIsNotOldAfterAPause(t *testing.T) {
 	})
 }
 
-// TestQuotasWhileTheStoreIsAway: an unknown tenant is not admitted; a known one is, by what is known.
+// TestQuotasWhileTheStoreIsAway: an unknown tenant is not admitted; a known one is, by the last counts.
 func TestQuotasWhileTheStoreIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s counted

@@ -32,7 +32,7 @@ type Draft struct {
 // TenantDraft has the own limits of a tenant.
 type TenantDraft struct {
 	Draft `validate:"-"` // Check does that
-	// History is what is kept of the tenant's history; 0 for none.
+	// History is the retention policy of the tenant; 0 keeps none.
 	History *history.Policy `json:"history,omitzero" validate:"-"`
 }
 
@@ -89,7 +89,7 @@ func (d *Draft) instead(of Limits) Limits {
 	return of
 }
 
-// history returns what is kept of a tenant's history, if others keep a given part.
+// history returns the retention policy of a tenant, if usual is that of the service.
 func (d *TenantDraft) history(usual history.Policy) history.Policy {
 	if d.History != nil && usual.Keep > 0 {
 		return *d.History
@@ -169,7 +169,7 @@ func (o *Own) instead(of Limits, tenant string) Limits {
 	return d.instead(of)
 }
 
-// History returns what is kept of a tenant's history, if the service keeps a given part of others'.
+// History returns the retention policy of a tenant, if usual is that of the service.
 func (o *Own) History(tenant string, usual history.Policy) history.Policy {
 	if o == nil {
 		return usual
@@ -187,8 +187,8 @@ func (o *Own) of(tenant string) TenantDraft {
 	return TenantDraft{}
 }
 
-// refresh has the limits read again, in the background, before they are too old. If nobody has used them for a while,
-// they are too old, so it waits for the reading, but not for long.
+// refresh has the limits read again, in the background, before they are too old. If they are too old, since they were
+// not used for a while, it waits for the reading, but not for long.
 func (o *Own) refresh() {
 	if done, until := o.begun(); done != nil {
 		tooLong := time.NewTimer(time.Until(until))

@@ -51,7 +51,7 @@ func (e *Exceeded) Error() string {
 const (
 	freshest = 500 * time.Millisecond // if the quota were exceeded
 	oldest   = 5 * time.Second        // else, since other replicas add to it: then it is counted in the background
-	idle     = 10 * time.Second       // if nobody asked meanwhile: then the submission waits for the count
+	idle     = 10 * time.Second       // if no submission came meanwhile: then this one waits for the count
 	rest     = 20
 )
 
@@ -194,7 +194,7 @@ func (l *Limiter) countSoon(ctx context.Context, u *usage, s *space) error {
 	return l.countNow(ctx, u, s)
 }
 
-// near tells of the tenant's quotas of which most is used.
+// near reports the tenant's quotas that are nearly used up.
 func (l *Limiter) near(s *space, has has) {
 	if l.config.Near == nil || s.key != "" {
 		return
@@ -228,8 +228,9 @@ func (l *Limiter) recount(u *usage, s *space) {
 	u.counted(start, counted, s.Quota)
 }
 
-// Settle ends an admission of jobs and pending occurrences, of which the submission has not added the unused. Until
-// then, a new count adds them, since it may not have found them. If it has, they count twice until the next count.
+// Settle ends an admission of jobs and pending occurrences. The unused ones are those that the submission has not
+// added. Until Settle, a new count adds the admitted ones, since it may not have found them. If it has found them, they
+// count twice until the next count.
 func (l *Limiter) Settle(by Key, tenant string, jobs, pending, unusedJobs, unusedPending int) {
 	if l == nil || jobs == 0 && pending == 0 {
 		return

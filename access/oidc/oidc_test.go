@@ -46,7 +46,7 @@ type issuer struct {
 	fetched int // how often its keys were asked for
 }
 
-// ServeHTTP serves what the issuer publishes.
+// ServeHTTP serves the documents of the issuer.
 func (i *issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	i.mutex.Lock()
 	defer i.mutex.Unlock()
@@ -379,7 +379,7 @@ func virtual(t testing.TB) (*issuer, oidc.Config, signer) {
 	return i, config, key
 }
 
-// expect checks what a token is answered.
+// expect checks the result of a token.
 func (i *issuer) expect(what string, tokens *oidc.Tokens, token string, want error) {
 	i.Helper()
 	if _, err := tokens.Authenticate(i.Context(), token, epoch); !errors.Is(err, want) {
@@ -423,8 +423,8 @@ func TestIssuerGoesAway(t *testing.T) {
 	})
 }
 
-// The issuer changes its keys: the new one is taken at once, and the one that is withdrawn not for long. Tokens with keys
-// that nobody has published do not have the issuer asked again and again.
+// The issuer changes its keys: a new one is accepted at once, and a withdrawn one not for long. Tokens with unpublished
+// keys do not cause a request to the issuer each.
 func TestKeysChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i, config, first := virtual(t)
@@ -454,7 +454,7 @@ func TestKeysChange(t *testing.T) {
 // es256Of is the same private key under another name.
 func es256Of(s signer, id string) signer { return signer{id, s.alg, s.key} }
 
-// What is no answer of an issuer is not taken for one.
+// An answer that is not from the issuer, or is malformed, is refused.
 func TestWrongIssuers(t *testing.T) {
 	for name, answer := range map[string]string{
 		"another issuer":   `{"issuer": "https://evil.example", "jwks_uri": "https://login.example.com/keys"}`,

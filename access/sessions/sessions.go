@@ -47,7 +47,7 @@ const (
 type Session struct {
 	// Credential is the key or token of the sign-in.
 	Credential string
-	// ExpiresAt is the end of the session, if nobody ends it before.
+	// ExpiresAt is the end of the session, unless it is ended before.
 	ExpiresAt time.Time
 }
 

@@ -137,7 +137,7 @@ func TestWrongSecrets(t *testing.T) {
 	}
 }
 
-// Whoever reads the store learns neither credentials nor secrets, and can't move a session to another name.
+// A reader of the store learns neither credentials nor secrets, and can't move a session to another name.
 func TestStoreHasNoCredentials(t *testing.T) {
 	stored := memory.New()
 	s := sessions.New(stored)

@@ -47,7 +47,7 @@ type Harness struct {
 // Received is a delivery as it arrived at the receiver.
 type Received struct {
 	ID        string
-	Tenant    string // [NotTold] if the receiver was not told
+	Tenant    string // [NotTold] if it was not sent
 	Key       string
 	Timestamp string // as job.FormatTime writes it
 	Attempt   int
@@ -55,7 +55,7 @@ type Received struct {
 	Payload   string
 	// ContentType is empty if there was none.
 	ContentType string
-	// Step, in decimal, and Subscriber are the part of a sequence; [NotTold] if the receiver was not told.
+	// Step, in decimal, and Subscriber are the part of a sequence; [NotTold] if it was not sent.
 	Step       string
 	Subscriber string
 	// TraceParent and TraceState are empty if there were none.
@@ -66,8 +66,7 @@ type Received struct {
 	Headers map[string]string
 }
 
-// NotTold stands for a tenant or a part of a sequence of which the receiver was told nothing, not even that it is
-// empty.
+// NotTold stands for a tenant or a part of a sequence that was not sent, not even as empty.
 const NotTold = "(not told)"
 
 // Bad is callback data that Validate must refuse, with exactly the fields it must name, in order.

@@ -83,8 +83,7 @@ func testNoPayload(t *testing.T, s suite) {
 	}
 }
 
-// Receivers are told which step, and which subscriber if there are any; [testEnvelope] has what is told without a
-// sequence.
+// Receivers get the step, and the subscriber if there is one; [testEnvelope] tests deliveries without a sequence.
 func testPart(t *testing.T, s suite) {
 	const object = `{"id":7,"name":"Zoë \"Z\"","tags":[1.50,null]}`
 	for _, part := range []struct {

@@ -77,7 +77,7 @@ func (e event) attributes(d callbacks.Delivery) map[string]string {
 	return all
 }
 
-// takes tells whether the sender says that it has an envelope.
+// takes reports whether the sender supports an envelope.
 func (s suite) takes(envelope job.Envelope) bool {
 	e, ok := s.Sender.(callbacks.Enveloper)
 	return ok && slices.Contains(e.Envelopes(), envelope)
@@ -126,7 +126,7 @@ func testStructured(t *testing.T, s suite) {
 	}
 }
 
-// The body is the payload, and the attributes are told beside it.
+// The body is the payload, and the attributes are sent beside it.
 func testBinary(t *testing.T, s suite) {
 	if !s.takes(job.EnvelopeBinary) {
 		if s.Attributes != nil {

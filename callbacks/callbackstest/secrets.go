@@ -16,7 +16,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// vault has the secrets of one tenant, and signs by saying what it was given.
+// vault has the secrets of one tenant. Its signature contains the parameters of the call.
 type vault map[string]string
 
 var errVault = errors.New("the vault is shut")
@@ -47,7 +47,7 @@ func (s suite) withHeaders(t *testing.T, headers string) []byte {
 	return []byte(s.edited(t, func(members map[string]jsontext.Value) { members["headers"] = jsontext.Value(headers) }))
 }
 
-// testSecrets: a header that refers to a secret arrives with it, and the data alone tell nothing of it.
+// testSecrets: a header that refers to a secret arrives with its value, which the data do not contain.
 func testSecrets(t *testing.T, s suite) {
 	ctx := limited(t)
 	d := s.delivery(`{}`)
@@ -93,7 +93,8 @@ func testSecrets(t *testing.T, s suite) {
 	}
 }
 
-// testNoSecrets: what lacks a secret or a signature is not sent, can be tried again, and blames nobody.
+// testNoSecrets: a delivery that lacks a secret or a signature is not sent, is retried, and does not count against the
+// destination.
 func testNoSecrets(t *testing.T, s suite) {
 	refers := s.withHeaders(t, `{"x-token":{"secret":"token"}}`)
 	for name, c := range map[string]struct {

@@ -13,8 +13,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Receivers are told the delivery's trace, unless its job has one of its own; [testEnvelope] has what is told without
-// one.
+// Receivers get the delivery's trace, unless its job has one of its own; [testEnvelope] tests deliveries without a
+// trace.
 func testTrace(t *testing.T, s suite) {
 	const ours = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	const theirs = "00-11111111111111111111111111111111-2222222222222222-00"

@@ -122,14 +122,14 @@ func TestCloseWhileSending(t *testing.T) {
 	}
 }
 
-// Close joins the goroutines that look up topics, also when nobody waits for them any more.
+// Close joins the goroutines that look up topics, also when no attempt waits for them any more.
 func TestCloseJoinsAll(t *testing.T) {
 	ctx, c := limited(t), newCluster(t)
 	sender := c.sender()
 	if err := deliver(ctx, sender, delivery(data(``))); err != nil {
 		t.Fatal(err)
 	}
-	const n = 200 // so many that they do not all end by themselves as soon as the connections are gone
+	const n = 200 // enough that they do not all end by themselves as soon as the connections are gone
 	gate := make(chan struct{})
 	defer close(gate)
 	first, mend := c.intercept(kmsg.Metadata, func() (kmsg.Response, error, bool) {

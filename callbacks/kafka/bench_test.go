@@ -63,7 +63,7 @@ func BenchmarkSend(b *testing.B) {
 	}
 }
 
-// many measures how fast so many senders at once get through.
+// many measures the throughput of several senders at once.
 func many(b *testing.B, senders int, send func(i int) error) {
 	work := make(chan int, senders)
 	var all sync.WaitGroup

@@ -128,7 +128,7 @@ func (c *cluster) consume() {
 	}
 }
 
-// has tells whether a delivery has arrived.
+// has reports whether a delivery has arrived.
 func (c *cluster) has(id job.ID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -214,13 +214,13 @@ func (c *cluster) fault(key kmsg.Key, topic string, err *kerr.Error) *kfake.Faul
 	return c.kafka.Fault(kfake.Fault{Keys: []kmsg.Key{key}, Topic: topic, Err: err, Count: -1})
 }
 
-// cut has the brokers close the connection at each request of a kind, before they do anything. The channel tells of the
+// cut has the brokers close the connection at each request of a kind, before they do anything. The channel signals the
 // first.
 func (c *cluster) cut(key kmsg.Key) (first <-chan struct{}, mend func()) {
 	return c.intercept(key, func() (kmsg.Response, error, bool) { return nil, errors.New("cut"), true })
 }
 
-// hang has the brokers keep records waiting. The channel tells of the first.
+// hang has the brokers keep records waiting. The channel signals the first.
 func (c *cluster) hang() (first <-chan struct{}, resume func()) {
 	gate := make(chan struct{})
 	k := c.kafka

@@ -16,9 +16,9 @@ import (
 // errLate is the error of a request that was not written because the time of one of its records was over.
 var errLate = errors.New("its time was over before it could be written: this machine is slow, or was stopped")
 
-// conn is a connection to a broker that refuses to write a record whose attempt is over: by then the process may have
-// been stopped for so long that another replica holds the occurrence. The client checks contexts when it makes a
-// request, and those end when their timers run, which may be later.
+// conn is a connection to a broker that refuses to write a record whose attempt is over: if the process stood still,
+// another replica may hold the occurrence. The client checks contexts when it makes a request. Contexts end when their
+// timers run, which may be later.
 type conn struct {
 	net.Conn
 	deadlines *deadlines

@@ -25,7 +25,7 @@ func TestLostAcknowledgement(t *testing.T) {
 	if err := deliver(ctx, sender, delivery(data(``))); err != nil {
 		t.Fatal(err)
 	}
-	written := c.fault(kmsg.Produce, inbox, kerr.NotEnoughReplicasAfterAppend) // it is, but it is not told so
+	written := c.fault(kmsg.Produce, inbox, kerr.NotEnoughReplicasAfterAppend) // the client gets an error
 	defer written.Remove()
 	d := delivery(data(`"partition":0`))
 	result := make(chan error, 1)

@@ -65,8 +65,8 @@ func (s *Sender) verdict(ctx context.Context, x *session, c callback, begun time
 		s.doubt()
 		return err
 	case errors.Is(err, kgo.ErrRecordRetries) && !s.brokeSince(begun.Add(-aftermath)):
-		// The client does not tell why it tried again. Connections held, so it was an answer, such as that the record
-		// was written but not to enough replicas: were that free, it would be written again for ever.
+		// The client does not report why it tried again. Connections held, so the brokers answered, for example that the
+		// record was written, but not to enough replicas. If that cost no attempt, it would be written again for ever.
 		return fmt.Errorf("kafka: topic %q: its leader answers, but does not acknowledge the record, "+
 			"as when replicas are missing or slow: %w", c.Topic, err)
 	case !answered:

@@ -162,9 +162,9 @@ func (s *Sender) Envelopes() []job.Envelope {
 	return []job.Envelope{job.EnvelopeStructured, job.EnvelopeBinary}
 }
 
-// Send produces the record and waits for its acknowledgement. A broker's refusal of the topic or the record costs
-// an attempt, also that there is no such topic, since nobody may ever create it. Where no broker answers, or none leads
-// the partition, it costs none. When ctx ends, a record that was not sent yet is not sent any more; for that, one whose
+// Send produces the record and waits for its acknowledgement. A broker's refusal of the topic or the record costs an
+// attempt, also if the topic does not exist, since it may never be created. Where no broker answers, or none leads the
+// partition, it costs none. When ctx ends, a record that was not sent yet is not sent any more; for that, one whose
 // deadline comes well before that of others for its topic under way is not taken until they are done, at no cost.
 func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 	c, err := job.ParseTrusted[callback](d.Data)

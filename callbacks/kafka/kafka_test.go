@@ -77,7 +77,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// A sender whose brokers are down costs no attempt, says when to try again, and tells nobody the password.
+// A sender whose brokers are down costs no attempt, returns the time to try again, and never shows the password.
 func TestBrokersAreDown(t *testing.T) {
 	var log bytes.Buffer
 	address := unused(t)
@@ -189,7 +189,7 @@ func TestSASL(t *testing.T) {
 	}
 }
 
-// A wrong password is told in the broker's words, to the job and once to the log, and costs no attempt.
+// A wrong password is reported in the broker's words, in the job's error and once in the log, and costs no attempt.
 func TestWrongPassword(t *testing.T) {
 	ctx, c := limited(t), newCluster(t)
 	c.kafka.ControlKey(kmsg.SASLAuthenticate.Int16(), func(r kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive // kfake's order
@@ -243,7 +243,7 @@ func tryUntil(ctx context.Context, t *testing.T, sender callbacks.Sender, says s
 		if says != "" && strings.Contains(err.Error(), says) {
 			return
 		}
-		time.Sleep(min(failure.After, 50*time.Millisecond)) // not waiting for anything, only lest it be busy
+		time.Sleep(min(failure.After, 50*time.Millisecond)) // only to save processor time: the loop has the condition
 	}
 }
 
@@ -328,7 +328,7 @@ func newCertificate(t *testing.T, dir, name string, by *tls.Certificate) *tls.Ce
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
-// unused is an address on which nobody listens.
+// unused returns an address without a listener.
 func unused(t *testing.T) string {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -338,7 +338,8 @@ func unused(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// What a tenant may use is checked when a job is submitted, and again when it is sent; nothing reaches a broker then.
+// A tenant's grants are checked when a job is submitted, and again when it is sent. A refused delivery does not reach a
+// broker.
 func TestGranted(t *testing.T) {
 	var allow callbacks.Grants
 	if err := allow.Set("acme=acme.*,*=public"); err != nil {

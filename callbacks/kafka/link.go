@@ -100,7 +100,7 @@ func (s *Sender) check() {
 			s.link.Store(&link{})
 			return
 		}
-		if !down { // later tries fail for the same reason mostly; one line tells enough
+		if !down { // later tries mostly fail for the same reason; one line is enough
 			down = true
 			log.Warn("no connection to kafka; its callbacks wait", "error", err)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// The whole record, as the consumer's documentation tells it.
+// The whole record, as the documentation for consumers describes it.
 func TestRecord(t *testing.T) {
 	ctx, c := limited(t), newCluster(t)
 	sender := c.sender()
@@ -120,7 +120,7 @@ func TestPartition(t *testing.T) {
 	}
 }
 
-// All in-sync replicas must have a record, and one that is sent again is told apart.
+// All in-sync replicas must have a record, and the broker recognizes a record that is sent again.
 func TestProducer(t *testing.T) {
 	ctx, c := limited(t), newCluster(t)
 	var requests atomic.Int32

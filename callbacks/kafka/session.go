@@ -20,9 +20,9 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
-// session is a client in use. It can't forget a topic: producing to it again under the same producer id, with sequence
-// numbers that begin anew, might be taken for a repetition and be acknowledged unwritten. So to forget
-// something, such as a topic that was deleted, takes a new session with an id of its own.
+// session is a client in use. It can't forget a topic: if its sequence numbers began again under the same producer id,
+// a broker might take a new record for a repetition, and acknowledge it unwritten. So to forget a topic, such as a
+// deleted one, takes a new session with an id of its own.
 type session struct {
 	client *kgo.Client
 	made   time.Time
@@ -33,7 +33,8 @@ type session struct {
 	retired bool
 }
 
-// leastAge is how old a session is at least when it is replaced, lest one job's trouble makes new ones all the time.
+// leastAge is the least age at which a session is replaced, so that one faulty job does not replace sessions all the
+// time.
 const leastAge = time.Second
 
 func (s *Sender) newSession() (*session, error) {
@@ -86,7 +87,7 @@ func (s *Sender) start(f func()) (started bool) {
 	return s.session != nil
 }
 
-// retire replaces a session, if it is the one in use and not a new one. Whoever uses it may go on.
+// retire replaces a session, if it is in use and not new. Its users may continue.
 func (s *Sender) retire(x *session, reason error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,11 +119,11 @@ func clientOptions(o Options, d *deadlines) ([]kgo.Opt, error) {
 		// Records are sent at once. Those that come while a request is under way make the next batch.
 		kgo.ProducerLinger(0),
 		kgo.ProducerBatchCompression(kgo.NoCompression()),
-		// Whoever sent a record waits until its context ends, and then it is another's turn to try: the record must not
-		// come after that, not even at the price that it comes twice.
+		// An attempt waits for its record until its context ends. Then another attempt may follow. The record must not arrive
+		// later, even if it then arrives twice.
 		kgo.AllowIdempotentProduceCancellation(),
-		// Enough to get over a lost connection or a change of leaders without a duplicate. Whatever lasts is the
-		// dispatcher's.
+		// Enough to survive a lost connection or a change of leaders without a duplicate. The dispatcher retries longer
+		// failures.
 		kgo.RecordRetries(4),
 		kgo.RequestRetries(4),
 		kgo.RetryTimeout(10 * time.Second),

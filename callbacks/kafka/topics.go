@@ -13,8 +13,8 @@ import (
 	"github.com/carillon-scheduler/carillon/callbacks"
 )
 
-// topics remembers the topics of a session. Each is looked up before it is used: the client, once told to produce to a
-// topic that doesn't exist, asks for it all the time.
+// topics remembers the topics of a session. Each is looked up before it is used: the client asks all the time for a
+// topic that does not exist, once a record was produced to it.
 type topics struct {
 	mu    sync.Mutex
 	known map[string]*topic

@@ -18,7 +18,7 @@ import (
 )
 
 // BenchmarkSend compares the sender with the simplest publisher that waits for its confirms: one channel, at most 1000
-// messages unconfirmed, no headers or other properties. What docs/performance.md says of it is measured in rounds, each
+// messages unconfirmed, no headers or other properties. The figures in docs/performance.md are measured in rounds, each
 // benchmark in turn.
 func BenchmarkSend(b *testing.B) {
 	url := brokerURL(b)

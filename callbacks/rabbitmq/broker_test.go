@@ -219,7 +219,7 @@ func (b *broker) block(t *testing.T, sender callbacks.Sender) (unblock func()) {
 	ctl(t, "block")
 	ctx, cancel := context.WithCancel(context.Background())
 	var probe sync.WaitGroup
-	probe.Go(func() { // the broker says that it blocks only to those who publish
+	probe.Go(func() { // the broker reports that it blocks only to connections that publish
 		_ = sender.Send(ctx, delivery(`{"queue":"`+b.name+`","payload":"probe"}`))
 	})
 	for {

@@ -31,7 +31,7 @@ func limited(t *testing.T) context.Context {
 	return ctx
 }
 
-// The whole message, as the consumer's documentation tells it.
+// The whole message, as the documentation for consumers describes it.
 func TestMessage(t *testing.T) {
 	ctx, b, sender := limited(t), newBroker(t), newSender(t, rabbitmq.Options{})
 	for _, test := range []struct {
@@ -300,8 +300,8 @@ func TestBrokerThatReadsNoMore(t *testing.T) {
 	r.up.Unlock()
 }
 
-// Close joins all goroutines of the sender: also those that look up an exchange or wait for a confirm when nobody waits
-// for them any more.
+// Close joins all goroutines of the sender, also those that look up an exchange or wait for a confirm after their
+// attempts have ended.
 func TestCloseJoinsAll(t *testing.T) {
 	ctx, b, r := limited(t), newBroker(t), newRelay(t, nil)
 	sender := newSender(t, rabbitmq.Options{URL: r.URL})
@@ -313,7 +313,7 @@ func TestCloseJoinsAll(t *testing.T) {
 	attempt, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var all sync.WaitGroup
-	const n = 900 // so many that they do not all end by themselves as soon as the connection is gone
+	const n = 900 // enough that they do not all end by themselves as soon as the connection is gone
 	for i := range n {
 		all.Go(func() {
 			data := toQueue
@@ -447,10 +447,11 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// The broker closes the channel for a message that is too large: nobody else's fault, and no later attempt mends it.
+// The broker closes the channel for a message that is too large. Other messages must not fail with it, and no later
+// attempt can succeed.
 func TestMessageThatIsTooLarge(t *testing.T) {
 	ctx, b, sender := limited(t), newBroker(t), newSender(t, rabbitmq.Options{Channels: 1})
-	const most = 128 << 20 // no release of RabbitMQ takes more unless it is told to
+	const most = 128 << 20 // no release of RabbitMQ takes more by default
 	large := delivery(`{"queue":"` + b.name + `","payload":"` + strings.Repeat("x", most) + `"}`)
 	failure, ok := errors.AsType[*callbacks.Failure](deliver(ctx, sender, large))
 	if !ok || !failure.Permanent {

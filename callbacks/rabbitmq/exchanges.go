@@ -79,7 +79,7 @@ func (e *exchanges) refuse(p *publish, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
-	case reason.Code == amqp.NotFound: // it was deleted; the next look tells whether it is back
+	case reason.Code == amqp.NotFound: // it was deleted; the next look-up shows whether it is back
 		delete(e.known, p.exchange)
 	case reason.Code == amqp.AccessRefused && !aboutTopic(reason):
 		c := &check{done: make(chan struct{}), err: err, until: time.Now().Add(refusedFor)}

@@ -131,7 +131,7 @@ func (p *publisher) run() {
 			return
 		}
 		reason := <-closed
-		p.current.Store(newWindow(p.size)) // before anybody is told to look for another
+		p.current.Store(newWindow(p.size)) // before attempts look for another window
 		w.close(p.session, reason)
 		if p.session.conn.IsClosed() {
 			return
@@ -165,8 +165,8 @@ type window struct {
 	waiting map[job.ID]*publish // by delivery id, which returns name; at most one attempt of each
 	returns chan amqp.Return
 
-	// closed is closed when the channel is; then reason is set, if the broker gave one, and blamed tells that it names
-	// something that was among the waiting.
+	// closed is closed when the channel is. Then reason is the broker's, if it gave one, and blamed reports that the
+	// reason names the destination of a waiting message.
 	closed chan struct{}
 	reason *amqp.Error
 	blamed bool
@@ -248,8 +248,8 @@ func (w *window) settle(p *publish) error {
 	}
 }
 
-// takeReturns notes the messages that came back. The connection's reader put it there before it handled the message's
-// confirm, so whoever has seen a confirm finds the return noted, by itself or by another that was here before.
+// takeReturns notes the returned messages. The connection's reader delivers a return before it handles the message's
+// confirm. So an attempt with its confirm finds its return here, or another attempt has noted it.
 func (w *window) takeReturns() {
 	for {
 		select {

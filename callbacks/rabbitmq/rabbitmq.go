@@ -51,7 +51,7 @@ type Options struct {
 	Window int
 	// Allow says which queues and exchanges each tenant may use: patterns for "queue:NAME" and "exchange:NAME".
 	Allow callbacks.Grants
-	// Logger is told when the connection is made, lost, blocked and unblocked; nil discards.
+	// Logger logs when the connection is made, lost, blocked and unblocked; nil logs nothing.
 	Logger *slog.Logger
 }
 
@@ -180,7 +180,7 @@ func (s *Sender) Envelopes() []job.Envelope {
 
 // Send publishes the message and waits for the broker's confirm. A fault of the connection costs the job no attempt: if
 // the connection is lost before the confirm, the message may have arrived, and the delivery id lets the consumer drop
-// the duplicate. A queue or exchange that doesn't exist costs one, since nobody may ever create it.
+// the duplicate. A queue or exchange that does not exist costs one, since it may never be created.
 func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 	c, err := job.ParseTrusted[callback](d.Data)
 	if err != nil {
@@ -234,7 +234,7 @@ func soon() time.Duration { return 50*time.Millisecond + rand.N(200*time.Millise
 // dialLimit bounds a try to connect, unless the URL has another bound.
 const dialLimit = 10 * time.Second
 
-// errURL never quotes the URL, of which any part may turn out to be the password.
+// errURL never quotes the URL, any part of which may contain the password.
 var errURL = errors.New("rabbitmq: the URL must be of the form amqp://user:password@host:port/vhost, or amqps://..., " +
 	"with the special characters of each part percent-encoded")
 

@@ -46,7 +46,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// What a tenant may use is checked when a job is submitted, and again when it is sent; nothing reaches a broker then.
+// A tenant's grants are checked when a job is submitted, and again when it is sent. A refused delivery does not reach a
+// broker.
 func TestGranted(t *testing.T) {
 	var allow callbacks.Grants
 	if err := allow.Set("acme=queue:acme.*,acme=exchange:events,*=queue:public"); err != nil {
@@ -174,7 +175,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// A sender whose broker is down costs no attempt, says when to try again, and tells nobody the password.
+// A sender whose broker is down costs no attempt, returns the time to try again, and never shows the password.
 func TestBrokerIsDown(t *testing.T) {
 	var log bytes.Buffer
 	address := unused(t)
@@ -212,7 +213,7 @@ func TestBrokerIsDown(t *testing.T) {
 	}
 }
 
-// unused is an address on which nobody listens.
+// unused returns an address without a listener.
 func unused(t *testing.T) string {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

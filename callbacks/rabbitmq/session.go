@@ -36,7 +36,7 @@ func (s *Sender) run(ctx context.Context) {
 			s.link.Store(&link{session: session})
 			err = session.serve(ctx, log)
 			down = false
-			if time.Since(connected) > lastPause { // else it may be refused anew each time just after connecting
+			if time.Since(connected) > lastPause { // a younger one may be refused each time just after connecting
 				pause = firstPause
 			}
 		}
@@ -44,7 +44,7 @@ func (s *Sender) run(ctx context.Context) {
 			s.link.Store(&link{err: errClosed, pause: lastPause})
 			return
 		}
-		if !down { // later tries fail for the same reason mostly; one line tells enough
+		if !down { // later tries mostly fail for the same reason; one line is enough
 			down = true
 			log.Warn("no connection to rabbitmq; its callbacks wait", "error", err)
 		}
@@ -110,8 +110,8 @@ func (s *Sender) connect(ctx context.Context) (*session, error) {
 	return session, nil
 }
 
-// serve runs the publishers until the connection is lost, which is its error, or ctx ends. By then all goroutines of
-// the session have ended.
+// serve runs the publishers until the connection is lost, which is its error, or ctx ends. When it returns, all
+// goroutines of the session have ended.
 func (s *session) serve(ctx context.Context, log *slog.Logger) error {
 	closed := s.conn.NotifyClose(make(chan *amqp.Error, 1))
 	blocked := s.conn.NotifyBlocked(make(chan amqp.Blocking, 1))
@@ -234,7 +234,8 @@ func (s *session) publish(ctx context.Context, w *window, p *publish) error {
 	return w.publish(p, s)
 }
 
-// unconfirmed is the end of an attempt that nobody waits for any more. Its message may yet be confirmed, or not.
+// unconfirmed returns the error of an attempt whose context ended before the confirm. The message may still be
+// confirmed.
 func (s *session) unconfirmed(ctx context.Context, w *window, p *publish) error {
 	s.tasks.start(func() { // else the window has ended with the connection
 		<-p.confirm.Done()

@@ -13,7 +13,7 @@ import (
 // being gathered. The library writes each message at once, which costs a system call per message here and a wake-up per
 // message in the broker; gathered, dozens go at once when there are many, and one goes at once when it is alone.
 //
-// Write never waits, since the library holds its locks meanwhile, on which nobody can give up waiting. Instead,
+// Write never waits, since the library holds locks meanwhile, and a wait for these can't be cut short. Instead,
 // publishers wait for room first, see [wire.reserve].
 type wire struct {
 	net.Conn
@@ -21,12 +21,12 @@ type wire struct {
 	mu       sync.Mutex
 	gathered []byte
 	reserved int           // bytes of messages which are about to be written
-	messages []*message    // those, and those of which some may be gathered
-	room     chan struct{} // closed when there may be room again; nil while nobody waits for that
+	messages []*message    // these messages, and those with gathered bytes
+	room     chan struct{} // closed when there may be room again; nil while no publisher waits for that
 	closing  bool
 	err      error // the reason that no more can be written
 
-	more chan struct{}  // tells run that there is something to do
+	more chan struct{}  // wakes run
 	done sync.WaitGroup // run
 }
 
@@ -37,8 +37,8 @@ type message struct {
 	written bool
 }
 
-// errLate is the error of a connection that is cut because a message could not be written in time: the process may have
-// been stopped, or the broker may have read nothing, for so long that another replica holds the delivery.
+// errLate is the error of a connection that is cut because a message could not be written in time. The process may have
+// stood still, or the broker may have read nothing, until another replica held the delivery.
 var errLate = errors.New("a message could not be written in time: this machine or the broker is slow, or was stopped")
 
 const (
@@ -149,7 +149,7 @@ func (w *wire) run() {
 	defer func() { _ = w.Conn.Close() }() // so that the library's reader notices
 	var buffer []byte
 	for range w.more {
-		// Whoever has been woken by the last confirms writes first, and it all goes at once.
+		// Let the publishers that the last confirms woke write first, so that one write has all their messages.
 		runtime.Gosched()
 		var last bool
 		var ends time.Time

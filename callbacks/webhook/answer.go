@@ -144,8 +144,8 @@ func withoutBeginning(text string, secrets []string) string {
 	return text[:len(text)-longest]
 }
 
-// runs returns the letters and digits in a row of secrets. A receiver may escape what is between them, in one of many
-// ways. Short ones are left out, as in [secrets].
+// runs returns the runs of letters and digits in secrets. A receiver may escape the other characters, in one of many
+// ways. Short runs are left out, as in [secrets].
 func runs(named []string) (all []string) {
 	for _, v := range named {
 		for run := range strings.FieldsFuncSeq(v, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
@@ -158,9 +158,9 @@ func runs(named []string) (all []string) {
 	return all
 }
 
-// encoded returns texts that the encodings of values have in common, in base64 and hexadecimal digits: a receiver may
-// quote in such a form what it has received, alone or with other text around it. How base64 encodes a value depends on
-// its place in the whole, which may be any of three; the digits at the ends depend on what is around.
+// encoded returns the texts by which values show in base64 and in hexadecimal digits: a receiver may quote a delivery
+// in such a form, alone or within other text. The base64 of a value depends on its offset in the whole text, modulo 3,
+// and its first and last digits depend on the adjacent text.
 func encoded(values []string) (all []string) {
 	for _, v := range values {
 		if len(v) < 6 {

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// receive serves until the standard input ends. It prints its address first, and tells its processor time at /cpu.
+// receive serves until the standard input ends. It prints its address first, and answers /cpu with its processor time.
 func receive() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.URL.Path == "/cpu" {
@@ -133,7 +133,7 @@ func bare(url, payload string, headers http.Header) func(ctx context.Context) er
 	}
 }
 
-// measure sends so many at once, once the connections are there.
+// measure sends atOnce callbacks at a time, after the connections are open.
 func measure(b *testing.B, target string, atOnce int, send func(ctx context.Context) error) {
 	ctx, cancel := context.WithTimeout(b.Context(), time.Hour) // a deadline, as every attempt has one
 	defer cancel()

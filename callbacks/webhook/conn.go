@@ -14,9 +14,9 @@ import (
 // errLate is the error of a request that was not written because its time was over.
 var errLate = errors.New("its time was over before it could be written: this machine is slow, or was stopped")
 
-// conn is a connection that refuses writes after the end of its request's time: the process may have been stopped for
-// so long that another replica holds the occurrence. The context alone does not prevent that: it ends when its timer
-// runs, which may be later.
+// conn is a connection that refuses writes after the end of its request's time: if the process stood still, another
+// replica may hold the occurrence. The context alone does not prevent such writes: it ends when its timer runs, which
+// may be later.
 type conn struct {
 	net.Conn
 	quotable bool // answers over it may be shown
@@ -53,7 +53,7 @@ func timed(ctx context.Context) *taken {
 	return &taken{ends: ends}
 }
 
-// traced is a context by which a transport tells the connection.
+// traced returns a context through which a transport reports the connection.
 func (t *taken) traced(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
 		c, shared := info.Conn, false

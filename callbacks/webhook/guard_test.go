@@ -22,8 +22,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// zone is what a DNS server of the test's own answers: the addresses of each name, and for some names others each time
-// they are asked for.
+// zone has the answers of a DNS server of the test's own: the addresses of each name, and for some names other ones
+// with each query.
 type zone map[string][]string
 
 // serve starts the server, and answers a resolver that asks it alone.
@@ -60,7 +60,7 @@ func (z zone) serve(t *testing.T) *net.Resolver {
 			for _, a := range addresses {
 				resource := dnsmessage.Resource{Header: dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class}}
 				if strings.HasSuffix(a, ".") {
-					// An alias, with the address of what it stands for.
+					// An alias, with the address of its target.
 					resource.Body = &dnsmessage.CNAMEResource{CNAME: dnsmessage.MustNewName(a)}
 					m.Answers = append(m.Answers, resource)
 					resource.Header.Name, a = dnsmessage.MustNewName(a), z[strings.TrimSuffix(a, ".")][0]
@@ -125,12 +125,12 @@ var hostile = map[string]bool{ // whether it is a literal address
 	"192.168.257": true, "100.64.0.1": true, "[fc00::1]": true, "[fd12:3456:789a::1]": true, "[::ffff:10.0.0.1]": true,
 	"[64:ff9b::10.0.0.1]": true, "[2002:a00:1::1]": true, "[fec0::1]": true,
 
-	// Metadata services, and what else is link-local.
+	// Metadata services, and other link-local addresses.
 	"169.254.169.254": true, "0xa9fea9fe": true, "2852039166": true, "169.254.43518": true, "0251.0376.0251.0376": true,
 	"[::ffff:169.254.169.254]": true, "[fd00:ec2::254]": true, "[fe80::1]": true, "[fe80::a9fe:a9fe%25eth0]": true, "169.254.170.2": true,
 	"100.100.100.200": true, "168.63.129.16": true, "192.0.0.192": true, "[64:ff9b::a9fe:a9fe]": true, "[2002:a9fe:a9fe::]": true,
 
-	// What nobody is at.
+	// Addresses without hosts.
 	"192.0.2.1": true, "198.18.0.1": true, "203.0.113.1": true, "224.0.0.1": true, "240.0.0.1": true, "255.255.255.255": true,
 	"[ff02::1]": true, "[2001:db8::1]": true, "[100::1]": true, "[4000::1]": true,
 
@@ -194,7 +194,7 @@ func TestHostileAddresses(t *testing.T) {
 	}
 }
 
-// Errors of look-ups don't tell which server was asked.
+// Errors of look-ups don't contain the address of the DNS server.
 func TestLookUpErrors(t *testing.T) {
 	resolver := &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
 		return nil, errors.New("dial udp 10.9.8.7:53: connection refused")
@@ -209,7 +209,7 @@ func TestLookUpErrors(t *testing.T) {
 	}
 }
 
-// Errors of connections don't tell this machine's address.
+// Errors of connections don't contain this machine's address.
 func TestConnectionErrors(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		hijacked, _, err := w.(http.Hijacker).Hijack()
@@ -226,7 +226,7 @@ func TestConnectionErrors(t *testing.T) {
 	}
 }
 
-// What this machine's own addresses are is asked when one is dialled.
+// This machine's own addresses are read when one is dialled.
 func TestOwnAddresses(t *testing.T) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
@@ -322,7 +322,7 @@ func TestRedirectsStayOutside(t *testing.T) {
 	}
 }
 
-// What receivers within the operator's networks answer stays there, unless anything may be called.
+// Answers of receivers within the operator's networks are not shown, unless any address may be called.
 func TestAnswersFromWithin(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusInternalServerError)

@@ -182,7 +182,7 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close does not read the rest, of which there may be no end.
+// Close does not read the rest, which may have no end.
 func (b *body) Close() error { return b.end(b.whole) }
 
 // take returns a connection to an address that is idle, or nil.

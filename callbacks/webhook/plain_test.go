@@ -67,8 +67,8 @@ func read(r *bufio.Reader) bool {
 	return err == nil
 }
 
-// Receivers end their answers in several ways, of which some leave the connection fit for another request. Requests
-// without TLS and with it are made by different code, which does the same.
+// Receivers end their answers in several ways, some of which leave the connection fit for another request. Requests
+// without TLS and with it are made by different code, with the same behaviour.
 func TestAnswers(t *testing.T) {
 	const fine = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 	tests := []struct {
@@ -198,8 +198,8 @@ func counting(o webhook.Options, dialled, writes *atomic.Int32) webhook.Options 
 	return o
 }
 
-// Nothing is written to an idle connection that the receiver has closed, or on which it has said something that nobody
-// asked for. The latter would be taken for the next answer.
+// Nothing is written to an idle connection that the receiver has closed, or on which it has sent an unrequested answer,
+// which would be taken for the next one.
 func TestSpoiltConnection(t *testing.T) {
 	for name, spoil := range map[string]func(c net.Conn) error{
 		"closed":      net.Conn.Close,

@@ -23,8 +23,8 @@ func rawOf(c net.Conn) syscall.RawConn {
 	return raw
 }
 
-// quiet reports whether nothing has come on an idle connection, its end neither. What has come is lost. It holds for
-// connections of which nothing is known.
+// quiet reports whether an idle connection has neither received bytes nor ended. Received bytes are lost. It is true if
+// the state is unknown.
 func quiet(raw syscall.RawConn) bool {
 	if raw == nil {
 		return true

@@ -18,7 +18,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// request is what is sent in an attempt.
+// request is the request of an attempt.
 type request struct {
 	method  string
 	url     *url.URL
@@ -29,7 +29,7 @@ type request struct {
 
 type field struct{ name, value string }
 
-// set sets the value of a field, of which the name is in canonical form.
+// set sets the value of a field. The name is in canonical form.
 func (r *request) set(name, value string) {
 	for i := range r.fields {
 		if r.fields[i].name == name {
@@ -84,7 +84,7 @@ func (s *Sender) newRequest(ctx context.Context, d *callbacks.Delivery) (*reques
 		r.set(http.CanonicalHeaderKey(trace.Name), trace.Value)
 	}
 	for _, a := range m.Attributes {
-		// CloudEvents asks for that one too
+		// CloudEvents requires this escape too
 		r.set(http.CanonicalHeaderKey("Ce-"+a.Name), strings.ReplaceAll(escape(a.Value), `"`, "%22"))
 	}
 	r.set("Webhook-Id", d.ID.String())

@@ -41,8 +41,8 @@ type received struct {
 	body   []byte
 }
 
-// TestStandardWebhooks: the library of Standard Webhooks verifies what is delivered, by its own clock, and nothing that
-// differs from it.
+// TestStandardWebhooks: the library of Standard Webhooks accepts a delivery, by its own clock, and rejects every
+// altered one.
 func TestStandardWebhooks(t *testing.T) {
 	requests := make(chan received, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
@@ -135,7 +135,7 @@ func TestStandardWebhooks(t *testing.T) {
 		t.Error("an old one is taken for a new one")
 	}
 
-	// While a rotation goes on, whoever has either secret verifies; then only who has the new one.
+	// During a rotation, receivers with either secret can verify; afterwards, only those with the new one.
 	next, _, err := vault.Rotate(t.Context(), job.DefaultTenant, "default", "", time.Hour, time.Now())
 	if err != nil {
 		t.Fatal(err)
@@ -199,7 +199,7 @@ func TestErrorsHoldNoSecrets(t *testing.T) {
 	}
 }
 
-// TestErrorsHoldNoEscapedSecrets: receivers write what they quote in their own way.
+// TestErrorsHoldNoEscapedSecrets: receivers escape their quotations in different ways.
 func TestErrorsHoldNoEscapedSecrets(t *testing.T) {
 	vault := newSecrets(t)
 	if _, _, err := vault.Put(t.Context(), job.DefaultTenant, "token", secrets.Value{Text: `dGhpcyBp/cyBub3+RoaW5n"x=`}, time.Now()); err != nil {
@@ -229,7 +229,8 @@ func TestErrorsHoldNoEscapedSecrets(t *testing.T) {
 	}
 }
 
-// TestErrorsHoldNoEncodedSecrets: receivers quote headers in base64 and in hexadecimal digits, alone or with what is around.
+// TestErrorsHoldNoEncodedSecrets: receivers quote headers in base64 and in hexadecimal digits, alone or within other
+// text.
 func TestErrorsHoldNoEncodedSecrets(t *testing.T) {
 	vault := newSecrets(t)
 	const value, plain, password = "s3cret?>~value-??", "plain~header?>value", "basic-pass?>word"
@@ -262,7 +263,7 @@ func TestErrorsHoldNoEncodedSecrets(t *testing.T) {
 					t.Fatalf("%s of %q: the error is %v", name, secret, err)
 				}
 				_, after, _ := strings.Cut(err.Error(), "wrong: ")
-				own := quoted[5 : len(quoted)-9] // without what is around it, and its escapes
+				own := quoted[5 : len(quoted)-9] // without the adjacent text, and its escapes
 				for i := range len(own) - 4 {
 					if strings.Contains(after, own[i:i+5]) {
 						t.Errorf("%s of %q, between %q: the error still has %q", name, secret, around, after)

@@ -21,8 +21,8 @@ import (
 	"github.com/carillon-scheduler/carillon/secrets"
 )
 
-// TestDeliveriesAreAsSpecified holds what receivers get against the specification's webhook: all that it requires is
-// there, and nothing of ours that it does not tell of.
+// TestDeliveriesAreAsSpecified compares deliveries with the specification's webhook: each has all that is required, and
+// no header of ours that is not specified.
 func TestDeliveriesAreAsSpecified(t *testing.T) {
 	spec, err := openapi3.NewLoader().LoadFromData(openapi.YAML)
 	if err != nil {
@@ -92,7 +92,7 @@ func TestDeliveriesAreAsSpecified(t *testing.T) {
 	}
 }
 
-// ours tells a header that Carillon makes from one that belongs to HTTP.
+// ours reports whether Carillon makes a header, rather than HTTP.
 func ours(name string) bool {
 	return strings.HasPrefix(name, "Carillon-") || strings.HasPrefix(name, "Webhook-") || strings.HasPrefix(name, "Ce-") ||
 		strings.HasPrefix(name, "Trace")

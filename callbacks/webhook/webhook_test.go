@@ -55,7 +55,7 @@ func TestEventHeaders(t *testing.T) {
 	}
 }
 
-// The whole request, as the receiver's documentation tells it.
+// The whole request, as the documentation for receivers describes it.
 func TestRequest(t *testing.T) {
 	tests := []struct {
 		name   string

@@ -10,8 +10,7 @@ import (
 	"github.com/carillon-scheduler/carillon/dispatcher/destinations"
 )
 
-// Deferred callbacks return when it is their turn: the destination is always busy, and hardly any callback returns in
-// vain.
+// Deferred callbacks return at their turns: the destination is always busy, and hardly any callback is deferred again.
 func TestTurns(t *testing.T) {
 	for name, c := range map[string]struct {
 		limits destinations.Limits
@@ -123,7 +122,7 @@ func TestWaitingAtRandom(t *testing.T) {
 	})
 }
 
-// However many wait, each returns in vain only a few times.
+// However many callbacks wait, each is deferred only a few times.
 func TestLongBacklog(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector sees the same in other tests")

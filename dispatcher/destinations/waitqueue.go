@@ -29,7 +29,7 @@ import (
 // ([waitQueue.sweep]).
 //
 //   - queued: the turns of a flow follow each other at the flow's part of the destination's pace. So the destination is
-//     always busy, and few callbacks are claimed in vain.
+//     always busy, and few claimed callbacks are deferred again.
 //   - reserved: a delivery that misses its turn gets a reserved slot, which is kept from flows that have had more.
 //     Otherwise the flow with the most callbacks would take all slots, since one of its callbacks is always there
 //     first.
@@ -70,7 +70,7 @@ const (
 	refused               // it is deferred
 )
 
-// after has the state after an event, except after refused: [waitQueue.refuse] decides that one.
+// after has the state after an event, except after refused, where [waitQueue.refuse] decides.
 var after = [...]state{arrived: arriving, admitted: underWay}
 
 // Flow is the tenant and the priority of a callback. The flows of a destination share its turns by their weights,

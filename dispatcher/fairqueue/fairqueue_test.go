@@ -429,7 +429,7 @@ func TestMaxInFlight(t *testing.T) {
 	})
 }
 
-// A failed claim costs nobody a share.
+// A failed claim costs no lane its share.
 func TestFailedClaims(t *testing.T) {
 	w := newWorld(t)
 	w.add(tenant("a"), 5000, start)

@@ -1,5 +1,5 @@
 // Package facts gathers the facts of explanations, for package explain: from the jobs and occurrences of a store, from
-// history, and from what a replica knows. Each of its reads is bounded.
+// history, and from the state of a replica. Each of its reads is bounded.
 package facts
 
 import (
@@ -26,7 +26,7 @@ const (
 	mostWaitLanes = 1000
 )
 
-// Which tells which instant of a job is asked for.
+// Which selects an instant of a job.
 type Which int
 
 // The instants that can be asked for.
@@ -39,7 +39,7 @@ const (
 	Last
 )
 
-// Config has what a Reader reads from. Its funcs are called concurrently; none may be nil.
+// Config has the sources of a Reader. Its funcs are called concurrently; none may be nil.
 type Config struct {
 	// Jobs and Inspector are sides of the same store.
 	Jobs      store.Jobs
@@ -47,7 +47,7 @@ type Config struct {
 	Tenants   *tenants.Tenants
 	// History reads history.
 	History func(context.Context, history.Filter) (*history.Reading, error)
-	// Kept tells which history of a tenant is kept.
+	// Kept returns which history of a tenant is kept.
 	Kept func(tenant string) explain.Kept
 	// Destination returns the state of a callback's destination, as this replica sees it; zero if it is unknown.
 	Destination func(job.Callback) explain.Destination
@@ -73,7 +73,7 @@ func NewReader(config Config) *Reader { return &Reader{config} }
 
 // Gather reads the facts about an instant of a job. At is the instant if it is a given one. The job may be gone.
 //
-// The caller decides whether the numbers of the question's queue may be told.
+// The caller decides whether the answer may contain the numbers of the question's queue.
 func (r *Reader) Gather(ctx context.Context, name job.Name, which Which, at time.Time) (*explain.Question, error) {
 	// The reads are not one snapshot, so it reads again if the job has changed meanwhile: an occurrence that a
 	// replacement has removed would seem to be delivered.
@@ -302,7 +302,7 @@ func (g *gathering) readReplicas(ctx context.Context) (err error) {
 	return err
 }
 
-// readQueue counts what is before the first occurrence that is due, and the share of its lane.
+// readQueue counts the occurrences before the first one that is due, and computes the share of its lane.
 func (g *gathering) readQueue(ctx context.Context) error {
 	i := slices.IndexFunc(g.Pending, func(o job.Occurrence) bool { return o.Token == "" && !o.DueAt.After(g.Now) })
 	if i < 0 {

@@ -17,7 +17,7 @@ import (
 // with slashes between them.
 const collection = "check-ins"
 
-// CheckIn says that what an instant of a job was to lead to has happened.
+// CheckIn is the report of a job's receiver that the work of an instant is done.
 type CheckIn struct {
 	Name job.Name
 	// At is the instant.

@@ -212,7 +212,7 @@ func TestCancelledTogether(t *testing.T) {
 	})
 }
 
-// A fault of one put does not affect the others, whether or not the store tells them apart.
+// A fault of one put does not affect the others, whether or not the store reports which put failed.
 func TestFaults(t *testing.T) {
 	faulty, down := errors.New("faulty"), fmt.Errorf("%w: down", store.ErrUnavailable)
 	for _, c := range []struct {

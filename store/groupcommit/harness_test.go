@@ -55,7 +55,7 @@ type held struct {
 	put func(ctx context.Context, puts []store.Put) []store.PutResult
 }
 
-// nothing has a store's other methods, which nobody calls.
+// nothing has a store's other methods, which are never called.
 type nothing interface{ store.Jobs }
 
 func (h held) Put(ctx context.Context, puts []store.Put) []store.PutResult { return h.put(ctx, puts) }

@@ -148,7 +148,7 @@ func (s *Store) deleteJob(ctx context.Context, c *cancellation, found present, a
 }
 
 // cancelRevision deletes the occurrences of a revision that no longer has a job. An expansion under way may add some
-// after they were counted. Then the difference of the first two numbers does not tell how many were held, so those are
+// after they were counted. Then the difference of the first two numbers is not the number of held ones, so these are
 // counted as they are deleted.
 func (s *Store) cancelRevision(ctx context.Context, c *cancellation, now time.Time) error {
 	all := bson.M{"revision": c.revision}
@@ -224,9 +224,9 @@ func (s *Store) ownAndNoStaged(ctx context.Context, tenant string, of []string) 
 	}
 }
 
-// cancelOwn deletes standalone occurrences. They have no revision that tells them from a dead letter that is redriven
-// meanwhile, which must not be lost. So it deletes exactly those that were read: with their ids and their numbers of
-// redrives. They have no version that never returns either, so each deletion is bounded.
+// cancelOwn deletes standalone occurrences. They have no revision that distinguishes them from a dead letter that is
+// redriven meanwhile, which must not be lost. So it deletes exactly those that were read: with their ids and their
+// numbers of redrives. They have no version that never returns either, so each deletion is bounded.
 func (s *Store) cancelOwn(ctx context.Context, idsByRedrives map[int][]string, now time.Time, c *cancellation) error {
 	for redrives, ids := range idsByRedrives {
 		c.Found = true

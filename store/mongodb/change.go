@@ -126,8 +126,8 @@ func (s *Store) unpause(ctx context.Context, name job.Name, version job.Revision
 
 // Trigger implements [store.Jobs]. The occurrence is staged first, and takes effect by a second write, which is
 // bounded. The job is read again in between. If it is gone, its cancellation may have missed the occurrence. The same
-// holds if another job has that name by then, recognized by its creation time: the trigger then came between the two
-// jobs. A later cancellation removes the staged occurrence, or cancels it.
+// holds if another job has that name now, recognized by its creation time: the trigger then came between the two jobs.
+// A later cancellation removes the staged occurrence, or cancels it.
 func (s *Store) Trigger(ctx context.Context, o job.Occurrence) error {
 	ctx, cancel := within(ctx)
 	defer cancel()

@@ -216,7 +216,7 @@ func (a *attempt) stamp(d occurrenceDocument) occurrenceDocument {
 // indexByID is the name of the index that every collection has.
 const indexByID = "_id_"
 
-// target is a job's callback and options, with the state that tells whether its occurrences may fire. If the callback
+// target is a job's callback and options, with the state that decides whether its occurrences may fire. If the callback
 // or options can't be read, fault is the reason.
 type target struct {
 	revision         string
@@ -279,7 +279,7 @@ func join(p store.ClaimParams, finds []finding, won []occurrenceDocument, target
 	return claim, back
 }
 
-// joined combines a claimed occurrence with its job's target. If the occurrence must not fire now, r tells whether to
+// joined combines a claimed occurrence with its job's target. If the occurrence must not fire now, r says whether to
 // drop it, or when it is due again.
 func joined(p store.ClaimParams, d *occurrenceDocument, targets map[string]target) (c store.Claimed, r returned) {
 	t, ok := targets[d.jobID()]

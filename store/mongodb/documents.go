@@ -64,7 +64,7 @@ type occurrenceDocument struct {
 	Attempt     int       `bson:"attempt"`
 	LastError   string    `bson:"lastError,omitempty"`
 	FailedAt    time.Time `bson:"failedAt,omitempty"`
-	// Redrives counts the redrives, so that a cancel can tell a dead letter that was redriven meanwhile from the
+	// Redrives counts the redrives, so that a cancel can distinguish a dead letter that was redriven meanwhile from the
 	// occurrence that it read.
 	Redrives int `bson:"redrives,omitempty"`
 	// Heirs has, by revision, the form that the occurrence takes if that revision replaces its job's.

@@ -164,7 +164,7 @@ func onlyDuplicates(err error) bool {
 	return ok && bulk.WriteConcernError == nil && !slices.ContainsFunc(bulk.WriteErrors, other)
 }
 
-// explain adds advice for the operator to an error of Open; named tells whether the URL names a user.
+// explain adds advice for the operator to an error of Open; named reports whether the URL names a user.
 func (s *Store) explain(err error, named bool) error {
 	if d := s.topology.Load(); d != nil && d.Kind == "ReplicaSetNoPrimary" && len(d.Servers) == 0 {
 		// Hosts that don't answer would still be listed, so this fault is not transient.

@@ -6,7 +6,7 @@
 //
 //   - An occurrence carries its job's revision, and fires only while the job document has the same revision. Put
 //     inserts the new occurrences, then flips the job document from the revision that it read to the new one, then
-//     deletes the replaced revision's occurrences. That one guarded write orders racing Puts and Cancels of a job.
+//     deletes the replaced revision's occurrences. This guarded write orders racing Puts and Cancels of a job.
 //   - An orphan is an occurrence whose revision no job has, as a crash during Put leaves it behind. A claim that meets
 //     an orphan puts it back, since its Put may be about to flip, and drops it after an hour.
 //   - The next occurrences of a recurring schedule fire only once the job's cursor has reached them. Advance inserts

@@ -198,7 +198,7 @@ func (s *Store) bringForward(ctx context.Context, name job.Name, revision job.Re
 	}
 	defer func() { _ = ahead.Close(ctx) }()
 	var later []occurrenceDocument
-	for ahead.Next(ctx) { // one by one, since very many may fall into that time, of which few are due later
+	for ahead.Next(ctx) { // one by one, since very many may fall into that time, and few of these are due later
 		var d occurrenceDocument
 		if err := ahead.Decode(&d); err != nil {
 			return err

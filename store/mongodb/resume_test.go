@@ -179,8 +179,8 @@ func TestPassKeepsAttempts(t *testing.T) {
 	}
 }
 
-// TestExpansionOutlivesAPause: a pause and a resume cut off an expansion. While it may still insert, nobody else
-// expands the job. Otherwise it could insert again the occurrences that another expansion inserted and that were
+// TestExpansionOutlivesAPause: a pause and a resume cut off an expansion. While it may still insert, no other expansion
+// of the job begins. Otherwise it could insert again the occurrences that another expansion inserted and that were
 // delivered.
 func TestExpansionOutlivesAPause(t *testing.T) {
 	now := epoch.Add(2 * time.Second)

@@ -16,8 +16,8 @@ import (
 // Settle implements [store.Queue]. It deletes delivered occurrences, by one write for each claim, and updates the
 // others in bulk. It first reads which of the missed or buried occurrences are still held, so that a repeated
 // settlement counts once. It deletes missed ones one by one, since the driver repeats only such a write after its
-// answer was lost. What else comes between the last two writes loses the count: a crash, or an error that the driver
-// does not bridge.
+// answer was lost. A crash between the last two writes loses the count, and so does an error that the driver does not
+// bridge.
 //
 // The answer to a bulk write does not show which claims were still held. So a stale settlement, too, may postpone the
 // expiry of its job, if the job still has that revision.

@@ -14,8 +14,8 @@ import (
 )
 
 // Sweep implements [store.Queue]. Once a job has a revision, that revision gets new occurrences only by expansion, now
-// or after a resume. The index that tells whether occurrences remain has no field that a claim or a settlement changes.
-// So a job that was found to have finished has still finished as long as its version is the same.
+// or after a resume. The index by which remaining occurrences are counted has no field that a claim or a settlement
+// changes. So a job that was found to have finished has still finished as long as its version is the same.
 func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (swept store.Swept, err error) {
 	if err := s.sweepJobs(ctx, p, &swept); err != nil {
 		return swept, err

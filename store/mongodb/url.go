@@ -41,7 +41,7 @@ func parseURL(rawURL string) (u storeurl.URL, database string, opts *options.Cli
 	}
 
 	opts.SetReadPreference(readpref.Primary()) // a secondary may lag, and a claim must see its job's present state
-	opts.SetReadConcern(readconcern.Local())   // a claim must see its own writes, whatever w is
+	opts.SetReadConcern(readconcern.Local())   // a claim must see its own writes with every w
 	if opts.WriteConcern == nil {
 		opts.SetWriteConcern(writeconcern.Majority())
 	}

@@ -20,9 +20,8 @@ var errRaced = errors.New("concurrent calls changed the same jobs in every attem
 // occurrence as held.
 //
 // A name without a job has no row to lock. So Cancel inserts a row, and deletes it like a job. Until this transaction
-// ends, nobody can put a job of that name, and Cancel waits for a put under way. Otherwise it could return that there
-// is no such job, and a job that was submitted earlier would appear afterwards. This row is deleted whatever the
-// condition says.
+// ends, no job of that name can be put, and Cancel waits for a put under way. Otherwise it could return that there is
+// no such job, and a job that was submitted earlier would appear afterwards. This row is deleted for every condition.
 func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked) ([]store.CancelResult, error) {
 	of := make(map[job.Name]int, len(names)) // for a repeated name, the first result gets everything
 	for i, n := range slices.Backward(names) {

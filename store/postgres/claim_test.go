@@ -13,9 +13,9 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// TestClaimBacklog: claims of a backlog, large ones of which are divided into two, take each occurrence once, the
-// longest due first, with its own job's callback. They never exceed their limit, and end with the last occurrence. This
-// holds with one connection or several, and with or without another claiming replica.
+// TestClaimBacklog: claims of a backlog take each occurrence once, the longest due first, with its own job's callback.
+// Large claims are divided into two. They never exceed their limit, and end with the last occurrence. This holds with
+// one connection or several, and with or without another claiming replica.
 func TestClaimBacklog(t *testing.T) {
 	const each, limit = 700, 301
 	for _, c := range []struct {

@@ -26,8 +26,8 @@ const suited = "carillon: made to suit a pooler"
 // beforeConnect configures a connection for a pooler, if one was seen.
 //
 // Statements are normally prepared once per connection. But a pooler in transaction mode may run each transaction on
-// another of its own connections, on which they are not prepared. So through a pooler each statement is prepared anew,
-// together with its execution, and only its types are remembered. An explicit mode in the URL takes precedence.
+// another of its own connections, on which they are not prepared. So through a pooler each statement is prepared at
+// each execution, and only its types are remembered. An explicit mode in the URL takes precedence.
 //
 // Cancel requests are not sent, because they end PgBouncer 1.18 when they cross the answer. Otherwise they would be
 // sent for connections that are given up during a statement; the server's statement_timeout serves instead.

@@ -15,7 +15,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// TestAnsweredIsDurable: an acknowledged put survives a crash, even if the server was told not to wait for its disk.
+// TestAnsweredIsDurable: an acknowledged put survives a crash, even if the server is configured not to wait for its
+// disk.
 func TestAnsweredIsDurable(t *testing.T) {
 	sc := newSchema(t, serverURL)
 	configure := func(settings ...string) {

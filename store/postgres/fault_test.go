@@ -227,7 +227,7 @@ func TestTransactionTimeout(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.rewrite("C57014", "C25P04")                                         // the code of the other time limit, which every version has
-	for within, told := 300*time.Millisecond, false; !told; within *= 2 { // until the server tells in time, on however slow a machine
+	for within, told := 300*time.Millisecond, false; !told; within *= 2 { // until the server answers in time
 		ctx, cancel := context.WithTimeout(t.Context(), within)
 		err = s.Put(ctx, []store.Put{newPut("k", 0)})[0].Err
 		cancel()

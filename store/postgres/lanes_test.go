@@ -147,7 +147,7 @@ func TestClaimFailedHalf(t *testing.T) {
 	}
 	mustPut(t, s, tenantPut("good", "k", after...), tenantPut("bad", "k", after...))
 	now, both := epoch.Add(time.Hour), quotas(100, "good", "bad")
-	claimOf(t, s, now, both) // finds so many that the next claim is divided
+	claimOf(t, s, now, both) // finds enough for the next claim to be divided
 	run(t, sc.admin, fmt.Sprintf(`CREATE FUNCTION %s.fail() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''as the test says''; END'`, sc.name))
 	run(t, sc.admin, fmt.Sprintf(`CREATE TRIGGER fail BEFORE UPDATE ON %s FOR EACH ROW WHEN (NEW.lane = 'bad') EXECUTE FUNCTION %s.fail()`,
 		sc.table("occurrences"), sc.name))
@@ -181,8 +181,8 @@ func TestClaimNextOfHalves(t *testing.T) {
 }
 
 // TestPlansOfLanes: the cost of claiming or counting many lanes follows the number of occurrences claimed or counted,
-// however many one lane has. Counting reads only the index. This also holds for statements that the server plans anew
-// each time.
+// however many one lane has. Counting reads only the index. This also holds for statements that the server plans at
+// each execution.
 func TestPlansOfLanes(t *testing.T) {
 	const many, lanes, asked, limit = 100_000, 64, 10, 5
 	s := newSchema(t, serverURL)

@@ -108,7 +108,7 @@ func (s schema) role() (rawURL string) {
 	return u.String()
 }
 
-// advice is the SQL that an error tells an operator to run.
+// advice matches the SQL that an error advises an operator to run.
 var advice = regexp.MustCompile(`run as [a-z ]*: (.*?): `)
 
 // TestOpenPermissions: granting the privileges that an error names is enough.

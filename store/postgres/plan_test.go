@@ -13,8 +13,8 @@ import (
 )
 
 // TestPlans: the cost of the loops' queries follows the number of due rows, however large the tables are, and whatever
-// statistics the server had when it first planned the statements. This also holds for statements that it plans anew
-// each time, as it does through a pooler.
+// statistics the server had when it first planned the statements. This also holds for statements that it plans at each
+// execution, as through a pooler.
 func TestPlans(t *testing.T) {
 	const many, asked = 100_000, 10
 	s := newSchema(t, serverURL)

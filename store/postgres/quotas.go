@@ -26,9 +26,8 @@ func quotasOf(q string) quotas {
 	due := q + ` CROSS JOIN LATERAL (SELECT o.ctid, o.revision, o.id, o.due_at, o.scheduled_at FROM carillon.occurrences o
 		WHERE o.lane = q.lane AND o.due_at > q.after AND o.due_at <= q.until ORDER BY o.due_at, o.timestamp LIMIT q.most`
 	return quotas{
-		// Locks the longest due occurrences that nobody else has locked, and stamps them, except those of paused jobs.
-		// Returns them as they were before, except their attempt, with their targets, and the total number of locked
-		// ones.
+		// Locks the longest due occurrences without a lock, and stamps them, except those of paused jobs. Returns them as
+		// they were before, except their attempt, with their targets, and the total number of locked ones.
 		//
 		// It does not lock an occurrence that has been deleted since the statement began, or is no longer due. A locked
 		// one has the revision that its job had when the statement began, since both change in one transaction; and its
@@ -60,7 +59,7 @@ func quotasOf(q string) quotas {
 		next: `SELECT (SELECT o.due_at FROM carillon.occurrences o WHERE o.lane = q.lane AND o.due_at > $5
 				ORDER BY o.due_at LIMIT 1)
 			FROM ` + q + ` ORDER BY q.place`,
-		// Returns the places of the quotas that have due occurrences that nobody has locked.
+		// Returns the places of the quotas that have due occurrences without a lock.
 		due: `SELECT q.place FROM ` + due + ` FOR UPDATE SKIP LOCKED) o`,
 		// Locks the due occurrences of paused jobs, and these jobs.
 		paused: `WITH first AS MATERIALIZED (SELECT o.revision, o.id, q.until FROM ` + due + `) o)

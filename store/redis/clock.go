@@ -8,12 +8,11 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// A change must not take effect after its deadline. A command may be delayed for a minute, and be executed when nobody
-// waits for it any more. So the script of a change gets its deadline by the server's clock, and refuses to begin later,
-// see bounded.lua. A refusal contains the server's time. If by that time the deadline has not passed, the change is
-// tried again.
+// A change must not take effect after its deadline. A command may be delayed for a minute, and be executed after its
+// caller has given up. So the script of a change gets its deadline by the server's clock, and refuses to begin later,
+// see bounded.lua. A refusal contains the server's time. If the deadline is after that time, the change is tried again.
 
-// clock relates a server's clock to this process's monotonic clock, which nobody sets. It is safe for concurrent use.
+// clock relates a server's clock to this process's monotonic clock, which is never set. It is safe for concurrent use.
 type clock struct{ last atomic.Pointer[reading] }
 
 // reading is a server's time, and this process's time when the answer arrived.

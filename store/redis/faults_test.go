@@ -140,7 +140,7 @@ func TestFlushedScripts(t *testing.T) {
 func TestLatePut(t *testing.T) {
 	server := newServer(t)
 	s := open(t, server.url)
-	mustPut(t, s, put("k", 1)) // makes a connection, so that the next put is sent although nobody reads it
+	mustPut(t, s, put("k", 1)) // makes a connection, so that the next put is sent although the server does not read it
 	before := server.scripts()
 
 	late := put("late", 1)

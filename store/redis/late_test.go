@@ -30,8 +30,8 @@ func content(server *server) map[string]any {
 	return all
 }
 
-// TestLate: a change that reaches the server after its deadline changes nothing, although it was sent in time, and
-// nobody waits for its answer any more.
+// TestLate: a change that reaches the server after its deadline changes nothing, although it was sent in time. Its
+// caller has given up.
 func TestLate(t *testing.T) {
 	server := newServer(t)
 	warm := open(t, withOptions(server.url, "prefix=warm"))

@@ -74,7 +74,7 @@ var prelude = sync.OnceValues(func() (first string, others []paragraph) {
 })
 
 // withRecords puts the paragraphs of prelude.lua that a script uses before it, and leaves out the others: a server
-// creates each function anew whenever a script runs, which takes longer than most calls of a function.
+// creates all functions again whenever a script runs, which takes longer than most calls of a function.
 func withRecords(body string) string {
 	first, others := prelude()
 	for _, p := range slices.Backward(others) { // none uses a later one

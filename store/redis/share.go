@@ -37,7 +37,7 @@ func (n set) of(s *shard) string { return s.keys[n.key].(string) + n.lane } //no
 // division is how a want is divided among the shards.
 type division struct {
 	shares []share
-	// more tells that more entries are due than the shares include.
+	// more reports that more entries are due than the shares include.
 	more bool
 	// next is the time at which the next entry becomes due, if it was requested and there is more than one shard.
 	next time.Time

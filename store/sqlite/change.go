@@ -70,8 +70,8 @@ func (s *Store) Resume(ctx context.Context, name job.Name, version job.Revision,
 
 // bringForward undoes the delay of a job's unclaimed occurrences: those due later than their instants become due at
 // their instants, or at now if these have passed. It handles, in the order of ids, up to one transaction's worth of
-// occurrences behind an id, and does nothing if the job has another revision by then. It returns the last id, and
-// whether there may be more.
+// occurrences behind an id, and does nothing if the job has another revision now. It returns the last id, and whether
+// there may be more.
 func (s *Store) bringForward(
 	tx *sql.Tx, name job.Name, revision job.Revision, after job.ID, now time.Time,
 ) (last job.ID, more bool, err error) {

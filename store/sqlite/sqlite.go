@@ -88,8 +88,8 @@ func OpenExisting(ctx context.Context, rawURL string) (*Store, error) {
 
 func openFile(ctx context.Context, path string) (_ *Store, err error) {
 	s := &Store{}
-	// SQLite would make a file that all users of the machine can read, and gives its other files the same permissions. A
-	// file that is there keeps its own, and of one that can't be made SQLite's error tells more.
+	// SQLite would make a file that all users of the machine can read, and gives its other files the same permissions. An
+	// existing file keeps its own. If the file can't be made, SQLite has the better error.
 	if file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err == nil {
 		giveToFolder(file)
 		_ = file.Close() // nothing was written

@@ -10,7 +10,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/tenants"
 )
 
-// TestAll: a listing has the settings of all tenants that have any, and is made anew when it is as old as the caller
+// TestAll: a listing has the settings of all tenants that have any, and is made again when it is as old as the caller
 // allows.
 func TestAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -116,7 +116,7 @@ func tenantOf(r store.Document) string {
 // Export writes the content of a store, and returns the counts, including those of a resumed export's earlier part.
 // After a failure, resume it with From, or begin again.
 //
-// The export is the image of one moment only if nobody claims from the store or changes jobs meanwhile.
+// The export is a snapshot only if no replica claims from the store and no job is changed meanwhile.
 func Export(ctx context.Context, from Store, w io.Writer, o ExportOptions) (Counts, error) {
 	out := writer{w: bufio.NewWriterSize(w, 1<<16)}
 	var at placeLine

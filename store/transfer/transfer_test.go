@@ -74,7 +74,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestExportOfTenants: the export of some tenants has what is theirs and nothing else, is complete, and can be resumed.
+// TestExportOfTenants: the export of some tenants has all their records and no others, and can be resumed.
 func TestExportOfTenants(t *testing.T) {
 	m := some(4)
 	m.tenants = []job.Tenant{{Name: "other", FirstSeen: epoch}, {Name: "t", FirstSeen: epoch}}
@@ -461,7 +461,7 @@ func eventSettings() *job.EventSettings {
 	}
 }
 
-// Check-ins move with their jobs, so that nobody is told in the other store that they are missing.
+// Check-ins move with their jobs, so that the other store does not report them as missing.
 func TestCheckInsMove(t *testing.T) {
 	open := func(name string) store.Store {
 		t.Helper()

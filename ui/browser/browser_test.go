@@ -213,7 +213,7 @@ func (p *tab) at(url string) *tab {
 
 func openIn(t testing.TB, ctx context.Context, url string) *tab {
 	t.Helper()
-	p := &tab{TB: t, ctx: ctx, url: url, expected: []string{"/v1/session"}} // at first, nobody is signed in
+	p := &tab{TB: t, ctx: ctx, url: url, expected: []string{"/v1/session"}} // at first, no user is signed in
 	if err := chromedp.Listen(ctx, p.listen); err != nil {
 		t.Fatal(err)
 	}

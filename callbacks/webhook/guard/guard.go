@@ -149,7 +149,7 @@ func Literals(host string) []netip.Addr {
 }
 
 // parseNumbers reads an IPv4 address as C libraries and browsers do: one to four numbers, each decimal, octal (0…) or
-// hexadecimal (0x…), of which the last one fills the bytes that are left.
+// hexadecimal (0x…). The last one fills the remaining bytes.
 func parseNumbers(host string) (a netip.Addr, ok bool) {
 	parts := strings.Split(host, ".")
 	if len(parts) > 4 {

@@ -33,7 +33,7 @@ func TestCheck(t *testing.T) {
 		"2002:0808:0808::1":                    "a", // 6to4 of a public address
 		"2002:7f00:1::":                        "a",
 		"2001:0:808:808::1":                    "a", // Teredo
-		"64:ff9b:1::8.8.8.8":                   "a", // NAT64 of the own network: who knows of what
+		"64:ff9b:1::8.8.8.8":                   "a", // NAT64 of the own network, for an unknown address
 		"::8.8.8.8":                            "a",
 		"::ffff:0:8.8.8.8":                     "a",
 		"2606:2800:220:1:0:5efe:10.0.0.1":      "a", // ISATAP
@@ -198,8 +198,8 @@ func TestQuotes(t *testing.T) {
 	}
 }
 
-// What the tables of another project, which are made of IANA's registries, do not let pass is not public here either. It
-// does not look at what addresses of NAT64 stand for, so it is asked about that itself.
+// An address that another project refuses, by tables made of IANA's registries, is not public here either. That project
+// does not decode addresses of NAT64, so it is asked about the embedded address.
 func TestTablesOfOthers(t *testing.T) {
 	theirs := ssrf.New()
 	ours := guard.Guard{Networks: guard.Public}
@@ -243,7 +243,7 @@ func TestTablesOfOthers(t *testing.T) {
 	}
 }
 
-// FuzzLists: a list that is accepted means what it says, however it is spelled, and can be given again as it is shown.
+// FuzzLists: an accepted list has its literal meaning, however it is spelled, and its String can be parsed again.
 func FuzzLists(f *testing.F) {
 	for _, s := range []string{"10.0.0.0/8", "10.1.2.3, fd00::/8", "::ffff:10.0.0.0/104", "10.0.0.1/8", "010.0.0.1", "fe80::1%eth0", "::/0",
 		"443", "1-65535", "8000-80", "443,", "0x7f.1", "2130706433", "10.0.0.0/008", "１０.0.0.1"} {
@@ -278,7 +278,7 @@ func FuzzLists(f *testing.F) {
 	})
 }
 
-// Lists that can't be what was meant are refused, with a form that can.
+// Lists that are likely mistakes are refused, and the error has a valid form.
 func TestListsAtFault(t *testing.T) {
 	for _, s := range []string{"", "10.0.0.1/8", "10.0.0.0/33", "::ffff:10.0.0.0/104", "::ffff:10.0.0.1", "fe80::1%eth0", "example.com", "010.0.0.1",
 		"10.0.0.0/8;", "10.0.0.0/8,,", "127.1", "10.0.0.0 /8", "10.0.0.0-10.0.0.9"} {

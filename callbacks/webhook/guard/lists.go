@@ -24,7 +24,7 @@ func (p *Prefixes) Set(list string) error {
 	return nil
 }
 
-// parsePrefix reads an address or a network. It accepts one spelling of each, lest a rule is not what it seems to be.
+// parsePrefix reads an address or a network. It accepts one spelling of each, so that no rule is mistaken for another.
 func parsePrefix(s string) (netip.Prefix, error) {
 	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" && !a.Is4In6() {
 		return netip.PrefixFrom(a, a.BitLen()), nil
@@ -43,12 +43,12 @@ func parsePrefix(s string) (netip.Prefix, error) {
 // String implements [flag.Value].
 func (p Prefixes) String() string { return join(p, netip.Prefix.String) }
 
-// Contain tells whether an address is in one of the networks.
+// Contain reports whether an address is in one of the networks.
 func (p Prefixes) Contain(a netip.Addr) bool {
 	return slices.ContainsFunc(p, func(n netip.Prefix) bool { return n.Contains(a) })
 }
 
-// List tells whether an address is in the list by itself.
+// List reports whether an address is in the list by itself.
 func (p Prefixes) List(a netip.Addr) bool {
 	return slices.ContainsFunc(p, func(n netip.Prefix) bool { return n.IsSingleIP() && n.Addr() == a })
 }
@@ -94,7 +94,7 @@ func parsePort(s string) uint16 {
 // String implements [flag.Value].
 func (p Ports) String() string { return join(p, PortRange.String) }
 
-// Contain tells whether a port is among them.
+// Contain reports whether a port is among them.
 func (p Ports) Contain(port uint16) bool {
 	return slices.ContainsFunc(p, func(r PortRange) bool { return r.First <= port && port <= r.Last })
 }
