@@ -37,7 +37,7 @@ func trailOf(t *testing.T, path string) (lines []trailLine) {
 	return lines
 }
 
-// TestCommandsAreAudited: each command that changes a store by itself writes a line, whatever becomes of the change.
+// TestCommandsAreAudited: each command that changes a store by itself writes a line, also if the change fails.
 func TestCommandsAreAudited(t *testing.T) {
 	dir := t.TempDir()
 	trail, from := filepath.Join(dir, "audit.ndjson"), filled(t, 3)
@@ -101,7 +101,7 @@ func TestCommandsAreAudited(t *testing.T) {
 	}
 }
 
-// TestUnusableTrail: nothing is changed if the trail can't be opened, and it is told if the line can't be written.
+// TestUnusableTrail: a command changes nothing if the trail can't be opened, and reports a line that can't be written.
 func TestUnusableTrail(t *testing.T) {
 	url := "sqlite:" + filepath.Join(t.TempDir(), "keys.db")
 	keys := func() (n int) {

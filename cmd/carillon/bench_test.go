@@ -63,8 +63,8 @@ func figure(t *testing.T, r bench.Report, name string) bench.Figure {
 	return r.Figures[i]
 }
 
-// TestBench runs each mode small: what it counts must be right, and ratios be there, whatever they are. Only draining takes
-// two rounds, since all modes have the same rounds.
+// TestBench runs a small version of each mode. The counts must be right, and there must be ratios, of any value. Only
+// draining takes two rounds, since all modes have the same rounds.
 func TestBench(t *testing.T) {
 	t.Parallel()
 	const rabbitmq = "--callback=rabbitmq"
@@ -120,8 +120,7 @@ func TestBench(t *testing.T) {
 	}
 }
 
-// TestBenchShares has tenants compete, which is done once, and checks what it leaves in a store that was given, of no
-// tenant anything.
+// TestBenchShares has tenants compete, in one round, and checks that it leaves no job of a tenant in the given store.
 func TestBenchShares(t *testing.T) {
 	t.Parallel()
 	c := stores[0].cluster(t)

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A build that is told its version, as that of the image is, which has no repository, tells it.
+// A build with a given version reports it. The image is built so, without a repository.
 func TestBuildTellsItsVersion(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "carillon")
 	build := exec.Command("../../.ci/build", path)

@@ -28,7 +28,7 @@ type copyCommand struct {
 // already.
 type copier func(ctx context.Context, from, to store.Records) (copied, there int, err error)
 
-// copying returns the command that copies what its name says.
+// copying returns a command that copies one kind of records.
 func copying(what, help string, by copier) cli.Command {
 	name := what + " copy"
 	return cli.Command{

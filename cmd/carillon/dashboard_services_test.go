@@ -44,7 +44,7 @@ func TestDashboardQueries(t *testing.T) {
 		t.Fatalf("only %d queries are found", len(queries))
 	}
 
-	// What the receiver answers is in its path: 200 is a delivery, 500 comes again, and 410 is given up at once.
+	// The receiver's status is in the path: 200 is a delivery, 500 is retried, and 410 is given up at once.
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		status, _ := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/"))
 		w.WriteHeader(status)
@@ -144,7 +144,7 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// alertRule is one, as Prometheus tells it.
+// alertRule is an alert rule in the form of Prometheus.
 type alertRule struct {
 	Name, Query, Health, LastError string
 	Duration                       float64 // seconds
@@ -180,7 +180,7 @@ func dashboardQueries(d dashboard) (queries []query) {
 	return queries
 }
 
-// metricNames lists what a query asks for: the words in it that are no labels, functions, operators or durations.
+// metricNames lists the metrics of a query: the words in it that are no labels, functions, operators or durations.
 func metricNames(expr string) (names []string) {
 	for _, part := range []string{`\{[^}]*\}`, `\[[^\]]*\]`, `\b(by|without|on|ignoring)\s*\([^)]*\)`, `(?:^|[^\w:])\d+[a-z]+\b`} {
 		expr = regexp.MustCompile(part).ReplaceAllString(expr, " ")
@@ -287,7 +287,7 @@ func startPrometheus(t *testing.T, replicas []*replica) prometheus {
 	return p
 }
 
-// get asks the API, and decodes what it answers.
+// get asks the API, and decodes the answer.
 func (p prometheus) get(t *testing.T, path string, data any) {
 	t.Helper()
 	response, err := http.Get(p.url + path)
@@ -310,8 +310,8 @@ func (p prometheus) get(t *testing.T, path string, data any) {
 	}
 }
 
-// hasData tells whether a query answers something, with the labels of its legend. A comparison which drops what it does
-// not hold for is made a subtraction, which drops nothing; and as nothing fails here with 5xx, 4xx are asked for.
+// hasData reports whether a query has a result, with the labels of its legend. A comparison drops the series for which
+// it is false, so it is replaced by a subtraction. No request fails here with 5xx, so 4xx take their place.
 func (p prometheus) hasData(t *testing.T, q query) bool {
 	t.Helper()
 	type result struct {

@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// docker is the folder of what is provisioned.
+// docker is the folder of the provisioned files.
 var docker = filepath.Join("..", "..", "docker")
 
-// dashboard is what the tests read of Grafana's model.
+// dashboard is the part of Grafana's model that the tests read.
 type dashboard struct {
 	UID, Title string
 	Templating struct {
@@ -51,7 +51,7 @@ func readDocker(t *testing.T, name string) string {
 	return string(text)
 }
 
-// TestDashboardPanels: a panel says what it shows, and in which unit, and covers no other.
+// TestDashboardPanels: a panel has a title, a description and a unit, and covers no other.
 func TestDashboardPanels(t *testing.T) {
 	d := readDashboard(t)
 	if d.UID != "carillon" || d.Title == "" {
@@ -103,8 +103,8 @@ func TestDashboardPanels(t *testing.T) {
 	}
 }
 
-// TestMonitoringFiles: what the files for Docker Compose mount is there, and what Grafana and Prometheus are told to
-// read is mounted.
+// TestMonitoringFiles: the files that Docker Compose mounts exist, and those that Grafana and Prometheus are configured
+// to read are mounted.
 func TestMonitoringFiles(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(docker, "compose*.yaml"))
 	if err != nil || len(files) < 4 {

@@ -26,7 +26,7 @@ func TestManifests(t *testing.T) {
 		t.Run(strings.TrimPrefix(filepath.ToSlash(path), "../../deploy/"), func(t *testing.T) {
 			container := containerOf(t, path)
 			secrets := t.TempDir()
-			file := "sqlite:" + filepath.Join(t.TempDir(), "carillon.db") // whatever the store is
+			file := "sqlite:" + filepath.Join(t.TempDir(), "carillon.db") // for every store
 			local := func(s string) string {
 				s = strings.ReplaceAll(s, "/run/secrets/carillon", secrets)
 				s = strings.ReplaceAll(s, "--listen=:8080", "--listen=203.0.113.1:1") // which no machine has

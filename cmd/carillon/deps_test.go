@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestServiceHoldsNoBench: the service is not linked with the bench, which empties stores, nor with what only that needs.
+// TestServiceHoldsNoBench: the service is not linked with the bench, which empties stores, nor with packages that only
+// the bench needs.
 func TestServiceHoldsNoBench(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", ".", "../carillon-bench").Output()
 	if err != nil {

@@ -89,7 +89,7 @@ func TestAuditOutlivesItsReader(t *testing.T) {
 // auditFile is a place for the audit trail of all replicas of a test.
 func auditFile(t *testing.T) string { return filepath.Join(t.TempDir(), "audit.ndjson") }
 
-// audited tells which actions a trail has, with their principals and results, and whether it has a text.
+// audited returns the lines of a trail by principal, action and result, and its text.
 func audited(t *testing.T, path string) (lines map[string]int, text string) {
 	t.Helper()
 	content, err := os.ReadFile(path)

@@ -31,7 +31,7 @@ import (
 type cluster struct {
 	*testing.T
 	url      string
-	store    store.Store // to look into what the replicas share
+	store    store.Store // to look into the replicas' store
 	replicas []*replica
 	receiver *receiver
 	// environment has variables for the replicas, as NAME=VALUE.
@@ -58,8 +58,8 @@ type replica struct {
 	log    *tail
 	exited chan struct{}
 	err    error // of its exit
-	// lostStore tells whether it could not write outcomes for a while, as on a machine with too much to do. What it then
-	// delivered may be delivered again.
+	// lostStore reports whether it could not write outcomes for a while, as on a busy machine. Deliveries of that time may
+	// be repeated.
 	lostStore atomic.Bool
 }
 
@@ -159,7 +159,7 @@ func (r *replica) signal(t *testing.T, s os.Signal) {
 	}
 }
 
-// stopped tells whether all threads of the process are.
+// stopped reports whether all threads of the process are stopped.
 func (r *replica) stopped() bool {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", r.cmd.Process.Pid))
 	for _, path := range threads {
@@ -180,7 +180,7 @@ func (r *replica) kill() {
 	<-r.exited
 }
 
-// call makes an API request, with headers given as names and values, and returns what it answers as JSON.
+// call makes an API request, with headers given as names and values, and returns the JSON of the answer.
 func (c *cluster) call(r *replica, method, path string, body any, status int, headers ...string) map[string]any {
 	c.Helper()
 	content, err := json.Marshal(body)
@@ -397,8 +397,8 @@ func (r *receiver) counts() (distinct int, twice []string) {
 	return len(r.began), twice
 }
 
-// historyIsWhatCame waits until the history of a job, the only one, tells of each delivery that the receiver got as one
-// that was delivered at its first attempt, and of nothing else but that the job was created.
+// historyIsWhatCame waits until the history of the only job has an entry for each delivery that the receiver got,
+// delivered at its first attempt, and otherwise only the job's creation.
 func (c *cluster) historyIsWhatCame(r *replica, key string) {
 	c.Helper()
 	var items []any
@@ -427,9 +427,9 @@ func (c *cluster) historyIsWhatCame(r *replica, key string) {
 	}
 }
 
-// historyAccountsFor waits until the history of a job, of which a replica was killed, accounts for all that the receiver
-// got: by an entry of the same attempt, whose end may be unknown; or, if it came shortly before the death, by saying that
-// entries of that time may be missing. It tells of no delivery that did not come.
+// historyAccountsFor waits until the history of a job accounts for all deliveries that the receiver got, after a
+// replica was killed: by an entry of the same attempt, whose end may be unknown, or by a gap shortly before the death.
+// It must have no delivery that the receiver did not get.
 func (c *cluster) historyAccountsFor(r *replica, key string) {
 	c.Helper()
 	var unaccounted []string

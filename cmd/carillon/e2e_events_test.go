@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestEventsEndToEnd: a dead letter is told, and each check-in that does not come is, once, though a replica is killed at
-// the moment at which they are all missing.
+// TestEventsEndToEnd: a dead letter and each missing check-in become one event each, although a replica is killed at
+// the moment at which the check-ins are missing.
 func TestEventsEndToEnd(t *testing.T) {
 	onEachStore(t, func(t *testing.T, c *cluster) {
 		const watched = 6
@@ -47,7 +47,7 @@ func TestEventsEndToEnd(t *testing.T) {
 		}}, 201)
 		c.start(1, "--history=0")
 
-		// All replicas have the settings by then, and a slow machine has submitted all jobs.
+		// At that time, all replicas have the settings, and even a slow machine has submitted all jobs.
 		at := time.Now().Add(20 * time.Second).UTC().Truncate(time.Millisecond)
 		submit := func(key, path string, more map[string]any) {
 			t.Helper()

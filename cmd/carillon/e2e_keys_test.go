@@ -30,7 +30,7 @@ func TestKeys(t *testing.T) {
 			return status
 		}
 		refused := func(r *replica, key string) bool {
-			status := put(r, key) // who tries again and again is told to wait
+			status := put(r, key) // a client that tries again and again has to wait
 			return status == http.StatusUnauthorized || status == http.StatusTooManyRequests
 		}
 		expect := func(what string, got, want int) {
@@ -72,7 +72,7 @@ func TestKeys(t *testing.T) {
 		for _, r := range c.replicas {
 			c.until("the last key is refused", func() bool { return refused(r, admin) })
 		}
-		// Both replicas have told who did what.
+		// Both replicas have written their lines.
 		lines, told := audited(t, trail)
 		id := strings.Split(admin, "_")[1]
 		for _, want := range []string{
@@ -96,7 +96,7 @@ func TestKeys(t *testing.T) {
 	})
 }
 
-// keys runs a command about keys, and answers what it prints.
+// keys runs a command about keys, and returns its output.
 func (c *cluster) keys(verb string, args ...string) string {
 	c.Helper()
 	path, err := binary()

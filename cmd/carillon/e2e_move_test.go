@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// What a service has to do is moved from store to store, over all kinds and back to the first, while it is in the
-// middle of it. Nothing is lost, and nothing comes twice.
+// The jobs of a service are moved from store to store, over all kinds and back to the first, while they fire. None is
+// lost, and none is delivered twice.
 func TestRing(t *testing.T) {
 	t.Parallel()
 	const hop = 5 * time.Second // about how long the service runs on each store
@@ -128,7 +128,7 @@ func (c *cluster) run(want int, args ...string) string {
 		c.Fatal(err)
 	}
 	cmd := exec.Command(path, args...)
-	out, _ := cmd.CombinedOutput() // what is wrong shows in the exit code
+	out, _ := cmd.CombinedOutput() // a failure shows in the exit code
 	if code := cmd.ProcessState.ExitCode(); code != want {
 		c.Fatalf("%s exits with %d, want %d\n%s", args, code, want, out)
 	}

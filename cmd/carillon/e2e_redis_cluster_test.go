@@ -23,9 +23,9 @@ import (
 )
 
 // TestRedisCluster: clients submit and cancel jobs, and others fire, while a Redis Cluster moves its slots from node to
-// node, masters hand over to their replicas, and masters are killed. Every answer is a success or a 503. Nothing that
-// was acknowledged is lost, and nothing comes twice, except for what docs/stores.md says of a master that dies: the
-// changes that it had acknowledged right before and not yet sent to its replica.
+// node, masters hand over to their replicas, and masters are killed. Every answer is a success or a 503. No
+// acknowledged job is lost, and no delivery comes twice, with one exception that docs/stores.md describes: a master
+// that dies loses the changes that it had acknowledged right before and not yet sent to its replica.
 func TestRedisCluster(t *testing.T) {
 	t.Parallel()
 	nodes := newRedisCluster(t)
@@ -88,7 +88,7 @@ type clusterJob struct {
 	ended time.Time
 }
 
-// clusterLoad are clients, and what they were told.
+// clusterLoad has clients, and the answers that they got.
 type clusterLoad struct {
 	*cluster
 	sync.WaitGroup
@@ -137,7 +137,7 @@ func (l *clusterLoad) submit(client int) {
 	}
 }
 
-// ask makes a request on a job. What is neither a success nor a 503 is noted.
+// ask makes a request on a job. It notes an answer that is neither a success nor a 503.
 func (l *clusterLoad) ask(to *replica, method, key string, body any) (status int, answer []byte) {
 	content, err := json.Marshal(body)
 	if err != nil {
@@ -166,7 +166,7 @@ func (l *clusterLoad) ask(to *replica, method, key string, body any) (status int
 	return status, answer
 }
 
-// more waits until so many more jobs are accepted.
+// more waits until n more jobs are accepted.
 func (l *clusterLoad) more(n int64) {
 	l.Helper()
 	want := l.accepted.Load() + n
@@ -202,7 +202,7 @@ func (l *clusterLoad) latest(since time.Time) (most time.Duration) {
 	return most.Round(time.Millisecond)
 }
 
-// judge waits until all is delivered, and compares that with what clients were told.
+// judge waits until all is delivered, and compares the deliveries with the answers of clients.
 func (l *clusterLoad) judge() {
 	l.Helper()
 	type instant struct {
@@ -219,7 +219,7 @@ func (l *clusterLoad) judge() {
 		}
 		return all
 	}
-	// What may be lost is waited for longer than a claim lasts.
+	// Wait for deliveries that may be lost for longer than a claim lasts.
 	var got map[string]int
 	var lost, lostAtDeath int
 	look := func() bool {
@@ -336,7 +336,7 @@ func newRedisCluster(t *testing.T) *redisCluster {
 	return c
 }
 
-// freePort is an address on loopback that nobody listens on.
+// freePort returns an address on loopback without a listener.
 func freePort(t *testing.T) string {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

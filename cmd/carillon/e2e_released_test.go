@@ -23,15 +23,15 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// The files of releases: docs/released/README.md says what they are for.
+// The files of releases, which docs/released/README.md describes.
 var releasedStores = filepath.Join("..", "..", "docs", "released", "stores")
 
-// fixtureSecret is what a header of a delivery has, out of a store that is kept with its key.
+// fixtureSecret is the secret in a header of a delivery, from a stored fixture that is kept with its key.
 const fixtureSecret = "t0ken-of-a-fixture"
 
-// TestReleasedFormats: the present program opens what a program of each format wrote and was killed over. All that was
-// pending is delivered, once; what had been delivered is not; what was paused fires once it is resumed, and what was
-// dead once it is redriven.
+// TestReleasedFormats: the present program opens the store of a killed program of each format. Pending occurrences are
+// delivered once, and delivered ones are not repeated. Paused jobs fire after they are resumed, and dead letters after
+// they are redriven.
 func TestReleasedFormats(t *testing.T) {
 	t.Parallel()
 	for _, s := range stores {
@@ -97,8 +97,8 @@ func opensFormat(t *testing.T, url string) {
 	}
 }
 
-// TestPresentFormatIsReleased: there is a store of the present format of each kind, and what the program writes now has
-// the same structure. So a change of the format is noticed; see docs/released/README.md.
+// TestPresentFormatIsReleased: there is a store of the present format of each kind, and the present program writes the
+// same structure. So a change of the format is noticed; see docs/released/README.md.
 func TestPresentFormatIsReleased(t *testing.T) {
 	t.Parallel()
 	program, write := os.Getenv("CARILLON_TEST_PROGRAM"), os.Getenv("CARILLON_TEST_RELEASED") == "1"
@@ -305,7 +305,7 @@ func (w *recipients) more(want map[string]int) bool {
 	return false
 }
 
-// faults returns what was wrong with deliveries.
+// faults returns the faults of deliveries.
 func (w *recipients) faults() []string {
 	w.lock.Lock()
 	defer w.lock.Unlock()
@@ -357,7 +357,7 @@ var (
 	redisField = regexp.MustCompile(`^"hset" "(?:[^"\\]|\\.)*" "([a-zA-Z]+)"`)
 )
 
-// structure returns what the text of a store says of its structure, whatever its content is.
+// structure returns the structure in the text of a store, without its content.
 func structure(kind, text string) map[string]bool {
 	all := make(map[string]bool)
 	switch kind {

@@ -28,8 +28,8 @@ func TestRollingRestart(t *testing.T) {
 	on(t, tested, func(_ *testing.T, c *cluster) { c.rollingRestart(2, 0, longLease...) })
 }
 
-// rollingRestart starts replicas with these options, and replaces them after some time: those that take turns do so by
-// then.
+// rollingRestart starts replicas with these options, and replaces them after some time, when they take turns if they
+// are enough.
 func (c *cluster) rollingRestart(replicas int, after time.Duration, options ...string) {
 	t := c.T
 	c.start(replicas, options...)
@@ -132,14 +132,14 @@ func put(url string, body []byte) (problem string) {
 	return ""
 }
 
-// until waits until so many more jobs have been submitted.
+// until waits until more jobs have been submitted, at least this number.
 func (s *submitters) until(c *cluster, more int64) {
 	c.Helper()
 	want := s.accepted.Load() + more
 	c.until("jobs are submitted", func() bool { return s.accepted.Load() >= want })
 }
 
-// logLateness tells how late the deliveries were. It is no promise on a machine that tests share.
+// logLateness logs the lateness of the deliveries. It is no promise on a machine that tests share.
 func (c *cluster) logLateness() {
 	c.receiver.lock.Lock()
 	defer c.receiver.lock.Unlock()

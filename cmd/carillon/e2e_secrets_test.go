@@ -16,8 +16,8 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 )
 
-// TestSecretsEndToEnd: what is delivered has its secret and is signed, by whichever replica, before, while and after the
-// encryption key is replaced; no log tells any of it.
+// TestSecretsEndToEnd: each delivery has its secret and is signed, by every replica, before, during and after the
+// replacement of the encryption key. No log has any of the secrets.
 func TestSecretsEndToEnd(t *testing.T) {
 	onEachStore(t, func(t *testing.T, c *cluster) {
 		dir := t.TempDir()
@@ -33,7 +33,7 @@ func TestSecretsEndToEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		var lock sync.Mutex
-		arrived := map[string]string{} // what is wrong with the deliveries, by their keys
+		arrived := map[string]string{} // the faults of the deliveries, by their keys
 		receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
 			wrong := ""
@@ -48,7 +48,7 @@ func TestSecretsEndToEnd(t *testing.T) {
 			arrived[r.Header.Get("Carillon-Key")] = wrong
 		}))
 		defer receiver.Close()
-		// deliver has a replica submit a job by name of the secrets, so that all replicas have them by then, and waits for it.
+		// deliver has a replica submit a job that names the secrets, and waits for its delivery.
 		deliver := func(r *replica, key string) {
 			t.Helper()
 			c.put(r, key, 1, 0, map[string]any{"type": "http", "signing": "default", "data": map[string]any{
@@ -68,7 +68,7 @@ func TestSecretsEndToEnd(t *testing.T) {
 		deliver(c.replicas[0], "one")
 		deliver(c.replicas[1], "two")
 
-		// All replicas have both keys; then all encrypt with the new one; then nobody needs the old one.
+		// All replicas have both keys; then all encrypt with the new one; then none needs the old one.
 		c.replaceAll("--encryption-key-file=" + second + "," + first)
 		deliver(c.replicas[0], "three")
 		out := c.run(0, "secrets", "reencrypt", "--store="+c.url, "--encryption-key-file="+second+","+first)

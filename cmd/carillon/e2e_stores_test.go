@@ -19,7 +19,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/storetest"
 )
 
-// freshStore makes empty stores of one kind. What they leave on the servers goes with these.
+// freshStore makes empty stores of one kind. Their data go away with the servers.
 type freshStore struct {
 	name string
 	url  func(t *testing.T, id string) string

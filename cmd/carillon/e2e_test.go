@@ -89,8 +89,8 @@ func TestReplicasDeliverOnce(t *testing.T) {
 	})
 }
 
-// A replica that is killed loses nothing, and nothing comes twice but what it held. History tells of all that came, or
-// says that it does not know.
+// A replica that is killed loses nothing, and only the deliveries that it held come twice. History has all deliveries,
+// or a gap.
 func TestKill(t *testing.T) {
 	onEachStoreAndWay(t, func(t *testing.T, c *cluster) {
 		c.start(3)
@@ -98,14 +98,14 @@ func TestKill(t *testing.T) {
 		c.put(c.replicas[0], "k", 300, 6*time.Second, c.webhook(), http.StatusCreated)
 		c.until("deliveries come", func() bool { n, _ := c.receiver.counts(); return n > 60 })
 
-		// Stopped first, so that what it holds can be told from what the others do: theirs is soon settled.
+		// Stopped first, so that its claims can be distinguished from those of the others, which are soon settled.
 		victim := c.replicas[2]
 		c.stall(victim)
 		stalled := time.Now()
 		held := c.held("k")
 		time.Sleep(2 * time.Second) // longer than a callback takes, shorter than the lease
 		still := c.held("k")
-		if time.Since(stalled) < callbackTimeout { // else its leases may have ended, and nothing can be told
+		if time.Since(stalled) < callbackTimeout { // later, its leases may have ended, and the numbers mean nothing
 			maps.DeleteFunc(held, func(id string, _ bool) bool { return !still[id] })
 		}
 		victim.signal(t, syscall.SIGKILL)
@@ -143,7 +143,7 @@ func TestStall(t *testing.T) {
 	})
 }
 
-// A replica that is told to stop ends the callbacks under way, claims no more, and exits with 0.
+// On SIGTERM, a replica finishes the callbacks under way, claims no more, and exits with 0.
 func TestTerminate(t *testing.T) {
 	onEachStore(t, func(t *testing.T, c *cluster) {
 		c.start(2, longLease...)
@@ -166,7 +166,7 @@ func TestTerminate(t *testing.T) {
 	})
 }
 
-// What a cancellation or a replacement counts as never to fire does not fire.
+// Occurrences that a cancellation or a replacement counts as cancelled do not fire.
 func TestCancelAndReplace(t *testing.T) {
 	onEachStore(t, func(t *testing.T, c *cluster) {
 		c.start(3)
@@ -197,8 +197,8 @@ func TestCancelAndReplace(t *testing.T) {
 		if len(twice) > 0 {
 			t.Errorf("%d deliveries came twice", len(twice))
 		}
-		// Of the cancelled job: all but what was cancelled, and perhaps what was in flight. Of the replaced one: what
-		// had come before the replacement, the fifty new ones, and at most what was in flight then.
+		// Of the cancelled job: all but the cancelled occurrences, and perhaps those in flight. Of the replaced one: the
+		// deliveries before the replacement, the fifty new ones, and at most those in flight.
 		most := after + 50 + held + inFlight
 		if distinct > most {
 			t.Errorf("%d deliveries; at most %d could be, as %d were in flight and %d cancelled", distinct, most, held+inFlight, cancelled)

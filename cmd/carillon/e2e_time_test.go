@@ -65,14 +65,14 @@ func (c *cluster) ticks(key string, start time.Time, n int) {
 	c.noDeadLetters()
 }
 
-// onArrival sets what is done with each request before it is answered.
+// onArrival sets a function that is called for each request before it is answered.
 func (r *receiver) onArrival(do func(a arrival)) {
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	r.arrived = do
 }
 
-// of is what has arrived of a job.
+// of returns the deliveries of a job that have arrived.
 func (r *receiver) of(key string) (all []arrival) {
 	r.lock.Lock()
 	defer r.lock.Unlock()

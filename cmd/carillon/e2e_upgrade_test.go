@@ -93,7 +93,7 @@ func rolls(t *testing.T, s freshStore, before, now string) {
 		next := c.startProgram(program, longLease...)
 		leaving := c.replicas[0]
 		c.replicas = append(c.replicas[1:], next)
-		// While both run, each changes what the other one has submitted.
+		// While both run, each changes jobs that the other one has submitted.
 		submit()
 		for i, r := range c.replicas {
 			changed := keys[len(keys)-1-i]

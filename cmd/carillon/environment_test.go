@@ -6,12 +6,12 @@ import (
 	"testing"
 )
 
-// A variable that is like an option's and is none is told of at the start, and what others set is not.
+// The start warns of a variable that resembles one of an option, and not of those that other programs set.
 func TestUnknownVariables(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, c := range []struct {
 		variable string
-		want     string // what is told of it; empty if nothing is
+		want     string // the warning; empty for none
 	}{
 		{"CARILLON_STOER=sqlite:x.db", "is it meant to be CARILLON_STORE?"},
 		{"CARILLON_STORE_URL=sqlite:hunter2.db", "is it meant to be CARILLON_STORE?"},
@@ -27,7 +27,7 @@ func TestUnknownVariables(t *testing.T) {
 		{"CARILLON_TEST_REDIS_URL=redis://host", ""},
 		{"OTEL_SERVICE_NAME=bells", ""},
 		{"CARILLONS=3", ""},
-		// What Kubernetes sets for a service called carillon, and one called carillon-api.
+		// The variables that Kubernetes sets for a service called carillon, and for one called carillon-api.
 		{"CARILLON_SERVICE_HOST=10.0.0.1", ""},
 		{"CARILLON_SERVICE_PORT=8080", ""},
 		{"CARILLON_SERVICE_PORT_HTTP=8080", ""},

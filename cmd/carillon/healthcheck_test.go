@@ -39,7 +39,7 @@ func TestHealthcheck(t *testing.T) {
 	}
 }
 
-// What answers otherwise is no service that is well.
+// A server with another answer is no healthy service.
 func TestHealthcheckOfAnother(t *testing.T) {
 	other := httptest.NewServer(http.NotFoundHandler())
 	defer other.Close()

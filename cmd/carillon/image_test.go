@@ -13,7 +13,7 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// The image's commands are the program's: what it runs by default, what Docker asks it by, and options behind its name.
+// The image's commands are the program's: its default command, its health check, and options behind its name.
 func TestImageCommands(t *testing.T) {
 	file, err := os.ReadFile("../../docker/Dockerfile")
 	if err != nil {
@@ -58,7 +58,7 @@ func TestCompose(t *testing.T) {
 		Environment map[string]string
 		Deploy      struct{ Replicas int }
 		DependsOn   any      `yaml:"depends_on"`
-		Healthcheck struct { // of which nothing but a test is checked
+		Healthcheck struct { // only its test is checked
 			Test []string
 		}
 	}
@@ -112,7 +112,7 @@ func TestCompose(t *testing.T) {
 	}
 }
 
-// TestImageAsksForKeys: the image listens where others reach it, so it asks for keys unless it is told otherwise.
+// TestImageAsksForKeys: the image listens beyond its container, so it requires keys by default.
 func TestImageAsksForKeys(t *testing.T) {
 	file, err := os.ReadFile("../../docker/Dockerfile")
 	if err != nil {
@@ -125,7 +125,7 @@ func TestImageAsksForKeys(t *testing.T) {
 	}
 }
 
-// TestComposeIsForThisMachine: the demo asks nobody for a key, so nothing of it is published beyond this machine.
+// TestComposeIsForThisMachine: the demo requires no keys, so none of its ports is published beyond this machine.
 func TestComposeIsForThisMachine(t *testing.T) {
 	files, err := filepath.Glob("../../docker/compose*.yaml")
 	if err != nil || len(files) == 0 {
@@ -156,7 +156,7 @@ func TestComposeIsForThisMachine(t *testing.T) {
 	}
 }
 
-// TestImagesArePinned: each image that is not ours is named by its digest, beside a tag for those who read it.
+// TestImagesArePinned: each image that is not ours is named by its digest, beside a tag for readers.
 func TestImagesArePinned(t *testing.T) {
 	files, err := filepath.Glob("../../docker/*")
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// whose tells whose token it is.
+// whose returns the principal of a token.
 func whose(t *testing.T, url, token string) (p access.Principal, err error) {
 	t.Helper()
 	onStore(t, url, func(s store.Store) {

@@ -29,7 +29,7 @@ func TestUsageErrors(t *testing.T) {
 		name string
 		args []string
 		env  map[string]string
-		want string // what the message names
+		want string // part of the message
 	}{
 		{"no command", nil, nil, "serve"},
 		{"unknown option", []string{"serve", "--bogus"}, nil, "--bogus"},

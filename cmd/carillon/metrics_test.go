@@ -171,7 +171,7 @@ func scrape(t *testing.T, api string) map[string]*dto.MetricFamily {
 	return families
 }
 
-// described tells the type and the labels of a metric, as the documentation does.
+// described returns the type and the labels of a metric in the documentation's form.
 func described(family *dto.MetricFamily) string {
 	labels := map[string]bool{}
 	for _, m := range family.GetMetric() {

@@ -14,7 +14,7 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 )
 
-// TestImportTooLarge: the job that one kind of store can hold and another can't is named, with what can be done.
+// TestImportTooLarge: the error names the job that one kind of store can hold and another can't, with a remedy.
 func TestImportTooLarge(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "export")

@@ -155,7 +155,7 @@ func TestExportMistyped(t *testing.T) {
 	}
 }
 
-// While replicas may be claiming, neither an export nor an import begins, unless it is told to.
+// While replicas may be claiming, neither an export nor an import begins, unless an option asks for it.
 func TestMoveWhileClaiming(t *testing.T) {
 	from := filled(t, 1)
 	file := filepath.Join(t.TempDir(), "export")
@@ -239,7 +239,7 @@ func TestMoveInterferes(t *testing.T) {
 				}
 			}
 			beat(s)
-			_, _ = writer.Write(content[half:]) // which fails if the import has ended by then
+			_, _ = writer.Write(content[half:]) // it fails if the import has ended already
 		})
 		_, stderr := carillon(t, cli.ExitFailure, "import", "--store="+to, "--input="+pipe)
 		expectContains(t, "the import", stderr, "replicas", "Stop them first")
@@ -252,13 +252,13 @@ type writerFunc func(b []byte) (int, error)
 
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
-// Nothing is written over an export that is there; one that broke off is gone on with.
+// An existing export is never overwritten. An interrupted one is resumed.
 func TestResumeExport(t *testing.T) {
 	t.Parallel()
 	const jobs = 1100
 	from := filled(t, jobs)
 	whole := filepath.Join(t.TempDir(), "whole")
-	_, stderr := carillon(t, 0, "export", "--store="+from, "--output="+whole, "--resume") // of which there is nothing yet
+	_, stderr := carillon(t, 0, "export", "--store="+from, "--output="+whole, "--resume") // there is no such file yet
 	expectContains(t, "the export", stderr, fmt.Sprintf("%d jobs, %d occurrences", jobs, jobs))
 	content, err := os.ReadFile(whole)
 	if err != nil {
@@ -295,7 +295,7 @@ func TestResumeExport(t *testing.T) {
 	_, stderr = carillon(t, 0, "import", "--store=sqlite:"+filepath.Join(t.TempDir(), "y.db"), "--input="+broken)
 	expectContains(t, "the import", stderr, fmt.Sprintf("%d jobs, %d occurrences", jobs, jobs))
 
-	// What stands behind the last place is cut off, even if little is left to write.
+	// The text behind the last place is cut off, even if little is left to write.
 	second := bytes.LastIndex(content, []byte(`{"place"`))
 	if err := os.WriteFile(broken, content[:second], 0o600); err != nil {
 		t.Fatal(err)

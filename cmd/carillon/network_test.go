@@ -187,7 +187,7 @@ func TestMetricsPortTaken(t *testing.T) {
 	}
 }
 
-// TestLimitsOfClients: idle clients keep nobody out, and headers are bounded.
+// TestLimitsOfClients: idle clients do not lock out others, and headers are bounded.
 func TestLimitsOfClients(t *testing.T) {
 	s := startWith(t, map[string]string{
 		"listen": "127.0.0.1:0", "store": "sqlite:" + filepath.Join(t.TempDir(), "carillon.db"),
@@ -229,7 +229,7 @@ func TestLimitsOfClients(t *testing.T) {
 	s.stop()
 }
 
-// TestWebhooksByDefault: what jobs may call follows from where the API listens.
+// TestWebhooksByDefault: the addresses that jobs may call follow from the one on which the API listens.
 func TestWebhooksByDefault(t *testing.T) {
 	for listen, want := range map[string]int{"127.0.0.1:0": http.StatusCreated, ":0": http.StatusUnprocessableEntity} {
 		s := startWith(t, map[string]string{
@@ -260,8 +260,8 @@ func TestWebhooksByDefault(t *testing.T) {
 	}
 }
 
-// TestRulesAreForOldJobsToo: what is not allowed is refused when it is submitted, and what was submitted before the rules
-// were made is not sent.
+// TestRulesAreForOldJobsToo: a callback that is not allowed is refused at its submission, and is not sent if it was
+// submitted before the rules.
 func TestRulesAreForOldJobsToo(t *testing.T) {
 	var received atomic.Int32
 	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { received.Add(1) }))
@@ -341,8 +341,8 @@ func TestRulesAreForOldJobsToo(t *testing.T) {
 	after.stop()
 }
 
-// TestNothingSecretIsShown: what is secret in a job, in a request and in options is in no line of the log, whatever its
-// level, in no metric and in no error that a job shows, though the receiver quotes all it gets.
+// TestNothingSecretIsShown: secrets in a job, in a request and in options are in no line of the log, at any level, in
+// no metric and in no error that a job shows, although the receiver quotes all its input.
 func TestNothingSecretIsShown(t *testing.T) {
 	secrets := []string{"s3cret-user", "s3cret-word", "s3cret-path", "s3cret-query", "s3cret-header", "s3cret-bearer", "s3cret-payload", "s3cret-key"}
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

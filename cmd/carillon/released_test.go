@@ -20,7 +20,7 @@ var (
 	acceptedBreaks  = filepath.Join("..", "..", "docs", "released", "accepted.txt")
 )
 
-// TestReleasedSurface: whoever uses the API, the commands, the variables and the metrics of the last release can go on.
+// TestReleasedSurface: users of the API, the commands, the variables and the metrics of the last release can continue.
 // TestMetrics checks that the metrics are those of docs/metrics.md, and the tests of handlers that the API is the
 // specified one.
 func TestReleasedSurface(t *testing.T) {

@@ -22,8 +22,8 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 )
 
-// TestServerUnusable: a server that refuses us, or is none that will do, ends the service at once, however long it
-// would wait, with a message that says what to do.
+// TestServerUnusable: a server that refuses us, or is unsuitable, ends the service at once, however long it may wait,
+// with a message that has a remedy.
 func TestServerUnusable(t *testing.T) {
 	postgres, mongodb, redis := needed(t, "CARILLON_TEST_POSTGRES_URL"), needed(t, "CARILLON_TEST_MONGODB_URI"), needed(t, "CARILLON_TEST_REDIS_URL")
 	id := "start_" + strings.ToLower(job.NewToken())
@@ -127,14 +127,14 @@ func as(t *testing.T, rawURL, user, password string) string {
 	return u.String()
 }
 
-// rewriting is a store's URL by way of a relay that replaces a text in what the server says by one of the same length.
+// rewriting returns a store's URL by way of a relay that replaces a text in the server's answers by one of the same
+// length.
 func rewriting(t *testing.T, rawURL, from, to string) string {
 	t.Helper()
 	return relayed(t, rawURL, func(client net.Conn, target string) { relay(client, target, []byte(from), []byte(to)) })
 }
 
-// relayed is a store's URL by way of a server that does with each client, to be connected with the target, as it is
-// told.
+// relayed returns a store's URL by way of a server that calls do for each client and the target.
 func relayed(t *testing.T, rawURL string, do func(client net.Conn, target string)) string {
 	t.Helper()
 	u, err := url.Parse(rawURL)
@@ -155,7 +155,7 @@ func relayed(t *testing.T, rawURL string, do func(client net.Conn, target string
 	return u.String()
 }
 
-// relay passes on what both sides say. If there is a text to replace, it replaces that in what the server says.
+// relay passes on the bytes of both sides. If there is a text to replace, it replaces that in the server's answers.
 func relay(client net.Conn, target string, from, to []byte) {
 	defer client.Close()
 	server, err := net.Dial("tcp", target)

@@ -18,10 +18,10 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/internal/service"
 )
 
-// TestUnreachable: a store that can't be reached is no mistake in the configuration, and is told of within seconds.
+// TestUnreachable: a store that can't be reached is no mistake in the configuration, and is reported within seconds.
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
-	const closed = "127.0.0.1:1" // where nobody listens
+	const closed = "127.0.0.1:1" // without a listener
 	silent := listening(t)
 	for _, c := range []struct{ name, url string }{
 		{"PostgreSQL", "postgres://user:hunter2@" + closed + "/db"},
@@ -54,7 +54,7 @@ func listening(t *testing.T) net.Listener {
 	return listener
 }
 
-// startFails starts a service that must not start, and checks its exit code and what it says. Once the store is open,
+// startFails starts a service that must not start, and checks its exit code and its messages. Once the store is open,
 // an address that no machine has would end it.
 func startFails(t *testing.T, options []string, code int, want ...string) {
 	t.Helper()
@@ -72,7 +72,7 @@ func startFails(t *testing.T, options []string, code int, want ...string) {
 	}
 }
 
-// TestUnusable: what waiting can't mend ends the service at once, however long it would wait.
+// TestUnusable: a fault that waiting can't mend ends the service at once, however long it may wait.
 func TestUnusable(t *testing.T) {
 	for name, c := range map[string]struct{ pragma, want string }{
 		"of another program": {"application_id = 7", "another program"},
@@ -116,7 +116,7 @@ func TestUnusableFile(t *testing.T) {
 	}
 }
 
-// unreachable is a store at which nobody answers.
+// unreachable returns the URL of a store that does not answer.
 func unreachable(t *testing.T) (url string) {
 	t.Helper()
 	listener := listening(t)
@@ -126,7 +126,7 @@ func unreachable(t *testing.T) (url string) {
 	return "redis://" + listener.Addr().String()
 }
 
-// TestStoreWaitStopped: a service that waits for its store ends in good order when it is told to.
+// TestStoreWaitStopped: a service that waits for its store ends in good order on SIGTERM.
 func TestStoreWaitStopped(t *testing.T) {
 	s := start(t, unreachable(t), time.Hour)
 	s.logs("retrying")
@@ -174,7 +174,7 @@ func startLogging(t *testing.T, settings map[string]string, level string, log io
 	return s
 }
 
-// lines is a log that a test reads as it comes, and that nobody waits for when it is not read.
+// lines is a log that a test reads line by line. Writes never block.
 type lines struct {
 	mu    sync.Mutex
 	more  *sync.Cond
@@ -231,7 +231,7 @@ func (s *started) address() string {
 	return address
 }
 
-// stop tells it to stop, and checks that it does.
+// stop stops the service, and checks that it ends.
 func (s *started) stop() {
 	s.Helper()
 	s.cancel()

@@ -268,7 +268,7 @@ func (d *occurrenceDocument) isOf(revision string) bool {
 }
 
 // stillOrphan matches an orphan that a claim holds, unless it has been carried over since it was read: to the revision
-// that its job had then, or to a later one.
+// that its job had then, or from that revision to another one.
 func (r *returned) stillOrphan() bson.M {
 	filter := bson.M{"_id": r.ID, "token": r.Token, "revision": r.Revision}
 	if r.jobRevision != "" {

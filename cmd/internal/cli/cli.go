@@ -38,7 +38,7 @@ type Program struct {
 	Version string
 	// Commands are listed in its help in this order.
 	Commands []Command
-	// Stdin is what commands read; nil is the standard input.
+	// Stdin is the input of commands; nil means the standard input.
 	Stdin io.Reader
 	// Default is the command of options without a command; empty for none.
 	Default string
@@ -295,7 +295,7 @@ func Dashed(name string) string {
 	return "--" + name
 }
 
-// set sets a flag. The error for an invalid value says what is valid.
+// set sets a flag. The error for an invalid value names the valid ones.
 func set(flags *flag.FlagSet, f *flag.Flag, value string) error {
 	err := flags.Set(f.Name, value)
 	if err == nil {

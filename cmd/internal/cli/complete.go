@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Complete returns what may stand in place of the last of the words of a command line, which is being typed: commands,
-// options, values of options with a choice, and arguments that the command itself knows.
+// Complete returns the completions of the last word of a command line: commands, options, values of options with a
+// choice, and arguments that the command itself knows.
 func (p Program) Complete(ctx context.Context, words []string) []string {
 	if len(words) == 0 {
 		words = []string{""}
@@ -79,7 +79,7 @@ func choices(f *flag.Flag) []string {
 	return nil
 }
 
-// begin returns the texts that begin with what is typed.
+// begin returns the texts that begin with the typed one.
 func begin(all []string, typed string) (fitting []string) {
 	for _, text := range all {
 		if strings.HasPrefix(text, typed) {
@@ -97,7 +97,7 @@ func (p Program) Script(shell string) string {
 	return strings.ReplaceAll(map[string]string{"bash": bash, "zsh": zsh, "fish": fish}[shell], "PROGRAM", p.Name)
 }
 
-// A colon and an equals sign part words in bash, so that what stands before the last of them is cut off each candidate.
+// A colon and an equals sign separate words in bash, so the text up to the last of them is cut off each candidate.
 const bash = `# Completion of PROGRAM for bash. Install it by: source <(PROGRAM completion bash)
 _PROGRAM() {
 	local line="${COMP_LINE:0:COMP_POINT}" words current candidate

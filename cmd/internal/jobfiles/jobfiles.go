@@ -28,7 +28,7 @@ type Job struct {
 	Key string
 	// Body is the job as JSON, as it is submitted. A payload in a JSON file keeps its bytes.
 	Body json.RawMessage
-	// At tells where it stands, for messages.
+	// At is its place, for messages.
 	At string
 	// Ended reports that all of its instants have passed, so that there is nothing to create.
 	Ended bool
@@ -112,7 +112,7 @@ func split(content []byte) (bodies []json.RawMessage, err error) {
 	if json.Valid(content) {
 		return items(content)
 	}
-	// The parser takes a document that follows one of comments alone for a part of that one, so documents are parted here.
+	// The parser joins a document to a preceding one that has only comments, so documents are separated here.
 	for document := range bytes.SplitSeq(marker.ReplaceAll(content, []byte("\x00")), []byte("\x00")) {
 		converted, err := yaml.YAMLToJSON(document)
 		if err != nil {
@@ -187,7 +187,7 @@ func newJob(body json.RawMessage, where string, now time.Time) (Job, error) {
 func without(body json.RawMessage, member string) json.RawMessage {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(body, &members); err != nil || members[member] == nil {
-		return body // what is no object is refused when it is decoded
+		return body // a value that is no object is refused when it is decoded
 	}
 	delete(members, member)
 	return object(members)

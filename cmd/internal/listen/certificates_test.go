@@ -240,7 +240,7 @@ func TestClientCertificates(t *testing.T) {
 		files.ClientCerts = c.whether
 		s := secure(t, files)
 		config := &tls.Config{RootCAs: ca.Pool()}
-		if c.client != nil { // sent whatever the server asks for
+		if c.client != nil { // sent even without a request of the server
 			config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &c.client[0], nil }
 		}
 		if _, _, err := s.ask(config); (err == nil) != c.want {

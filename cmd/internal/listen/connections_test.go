@@ -19,7 +19,7 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/internal/listen/listentest"
 )
 
-// bounded is a server whose connections are bounded. It has no time limits, so whoever is not made to leave stays.
+// bounded is a server whose connections are bounded. It has no time limits, so a client stays until it is cut off.
 type bounded struct {
 	*testing.T
 	address  string
@@ -28,8 +28,8 @@ type bounded struct {
 	finish   chan struct{} // a request to /work ends with each
 }
 
-// bound starts the server: /body answers with the length of a body, /work waits to be told, /large answers much, and
-// all else "ok".
+// bound starts the server: /body answers with the length of a body, /work waits for a signal, /large has a large
+// answer, and all else answers "ok".
 func bound(t *testing.T, limit int, config *tls.Config) *bounded {
 	t.Helper()
 	b := &bounded{T: t, registry: prometheus.NewRegistry(), begun: make(chan string, 1000), finish: make(chan struct{})}
@@ -128,7 +128,7 @@ func (b *bounded) answered(what string, conn net.Conn, want string) {
 	}
 }
 
-// open waits until so many connections are open.
+// open waits until n connections are open.
 func (b *bounded) open(n float64) {
 	b.Helper()
 	for end := time.Now().Add(patience); b.metric("carillon_connections", "") != n; time.Sleep(time.Millisecond) {
@@ -140,7 +140,8 @@ func (b *bounded) open(n float64) {
 
 const request = "GET / HTTP/1.1\r\nHost: h\r\n\r\n"
 
-// Two thousand clients that send their headers byte by byte, and connect again when they are cut off, keep nobody out.
+// Two thousand clients that send their headers byte by byte, and connect again when they are cut off, do not lock out
+// others.
 func TestSlowClients(t *testing.T) {
 	const attackers, limit = 2000, 200
 	b := bound(t, limit, nil)
@@ -150,7 +151,7 @@ func TestSlowClients(t *testing.T) {
 		connect(i)
 	}
 	for round := range 5 {
-		again := 100 // so many connect again in each round
+		again := 100 // the number that connects again in each round
 		for i, conn := range slow {
 			if _, err := conn.Write([]byte{'a'}); err != nil && again > 0 {
 				connect(i)
@@ -176,7 +177,8 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-// Those who keep the server waiting make room: of the client with the most, the one that has waited the longest.
+// Connections that keep the server waiting are closed to make room: of the client with the most, the one that has
+// waited the longest.
 func TestWhoMakesRoom(t *testing.T) {
 	b := bound(t, 4, nil)
 	lone := b.connect("127.0.0.2", "") // it has waited the longest, but is alone
@@ -202,8 +204,8 @@ func TestWhoMakesRoom(t *testing.T) {
 	b.answered("the third", third, "ok")
 }
 
-// Slow bodies and answers that nobody reads are waited for, too. What is worked on stays: then it is the new one that
-// has to go.
+// Slow bodies and unread answers also keep the server waiting. A request that is handled stays: then the new connection
+// is closed.
 func TestWhatWaitsForItsClient(t *testing.T) {
 	for name, waiting := range map[string]string{
 		"a header":           "GET / HTTP/1.1\r\nHost: h\r\nX-A: a",

@@ -12,12 +12,12 @@ import (
 	"strings"
 )
 
-// Surface is what users rely on, by name, such as "option serve --tick" or "schema Job.key".
+// Surface has the items on which users rely, by name, such as "option serve --tick" or "schema Job.key".
 type Surface map[string]Item
 
 // Item is one thing that users rely on. Only those fields are set that belong to its kind.
 type Item struct {
-	// In and Out tell whether users send it, and whether they receive it.
+	// In reports that users send it, and Out that they receive it.
 	In  bool `json:"in,omitempty"`
 	Out bool `json:"out,omitempty"`
 	// Parent is the item that this one is a part of; empty for none.
@@ -71,8 +71,7 @@ func encoded(v any) string {
 	return strings.TrimSpace(b.String())
 }
 
-// Broken returns in sentences what breaks for users of a release, in the order of the names: "NAME is gone". The keys
-// of the result are the names.
+// Broken returns the breaking changes since a release, by name and in sentences, such as "NAME is gone".
 func Broken(release, present Surface) map[string][]string {
 	broken := make(map[string][]string)
 	for name, was := range release {
@@ -97,7 +96,7 @@ func Broken(release, present Surface) map[string][]string {
 	return broken
 }
 
-// changes returns what breaks for users of an item.
+// changes returns the breaking changes of an item.
 func changes(was, is Item) (found []string) {
 	add := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
 	if was.In && !is.In {

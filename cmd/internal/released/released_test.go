@@ -47,8 +47,8 @@ func surface(t *testing.T, text string) released.Surface {
 	return s
 }
 
-// TestSpecification: a change of a specification is told of if it breaks something for those who relied on it, and only
-// then. Each case replaces a text of the specification.
+// TestSpecification: a change of a specification is reported if it breaks something for users, and only then. Each case
+// replaces a text of the specification.
 func TestSpecification(t *testing.T) {
 	before := surface(t, specification)
 	for _, c := range []struct{ name, old, replacement, want string }{
@@ -123,7 +123,7 @@ func TestReferenceToNothing(t *testing.T) {
 	}
 }
 
-// TestForm: what is written is read as the same, and has a line for each item.
+// TestForm: a written surface is read back unchanged, and has a line for each item.
 func TestForm(t *testing.T) {
 	s := surface(t, specification)
 	text := s.Format()

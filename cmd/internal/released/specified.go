@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// AddSpecification adds what an OpenAPI specification says, which is in JSON.
+// AddSpecification adds the items of an OpenAPI specification in JSON.
 func (s Surface) AddSpecification(text []byte) error {
 	w := &walk{surface: s, seen: make(map[string]bool)}
 	if err := json.Unmarshal(text, &w.spec); err != nil {
@@ -50,7 +50,7 @@ func array(v any) []any {
 	return a
 }
 
-// resolve returns what a reference refers to, or the value itself if it is none.
+// resolve returns the target of a reference, or the value itself if it is no reference.
 func (w *walk) resolve(v any) map[string]any {
 	o := object(v)
 	reference, is := o["$ref"].(string)

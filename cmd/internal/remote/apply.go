@@ -133,7 +133,7 @@ func (s *session) plan(ctx context.Context, jobs []jobfiles.Job, prune string) (
 	return plan, err
 }
 
-// compare returns what is to be done about a job; nil for nothing.
+// compare returns the necessary action for a job; nil for none.
 func (s *session) compare(ctx context.Context, j *jobfiles.Job) (*action, error) {
 	d, raw, err := s.job(ctx, j.Key)
 	if isStatus(err, http.StatusNotFound) {
@@ -222,7 +222,7 @@ func (s *session) check(ctx context.Context, plan []action) error {
 // errChanged is the error of a job that somebody else has changed since the plan was made.
 var errChanged = errors.New("somebody has changed it meanwhile; it was left as it is")
 
-// carryOut does what a plan says: first what is created and changed, then what is deleted.
+// carryOut carries out a plan: first creations and changes, then deletions.
 func (s *session) carryOut(ctx context.Context, plan []action) error {
 	first := slices.IndexFunc(plan, func(a action) bool { return a.verb == "delete" })
 	if first < 0 {
@@ -299,7 +299,7 @@ const (
 	batchBytes = 1 << 20
 )
 
-// batches divides what a plan creates and changes.
+// batches divides the creations and changes of a plan.
 func batches(plan []action) iter.Seq[[]action] {
 	return func(yield func([]action) bool) {
 		for len(plan) > 0 {

@@ -55,8 +55,7 @@ type service struct {
 	pause             time.Duration
 }
 
-// open reads what the options, the variables and the contexts say. A key of a context is for the URL of that context
-// alone.
+// open reads the options, the variables and the contexts. A key of a context is for the URL of that context only.
 func (c *connection) open(stderr io.Writer) (*service, error) {
 	at, err := c.at()
 	if err != nil {
@@ -257,7 +256,7 @@ type answer struct {
 	status int
 	etag   string
 	body   json.RawMessage
-	at     time.Time // the service's time; zero if it does not tell
+	at     time.Time // the service's time; zero if it is unknown
 	// repeated is true if an attempt before may have taken effect.
 	repeated bool
 }
@@ -300,7 +299,7 @@ func (s *service) wait(ctx context.Context, n int, err error) bool {
 	}
 }
 
-// judge tells whether a failed request may have taken effect, and whether a further one may help.
+// judge reports whether a failed request may have taken effect, and whether another try may help.
 func judge(err error) (unknown, again bool) {
 	if r, ok := errors.AsType[*refusal](err); ok {
 		switch r.Status {

@@ -46,7 +46,7 @@ func readContexts() (contexts, error) {
 	all := contexts{Contexts: make(map[string]address)}
 	name, err := contextsFile()
 	if err != nil {
-		return all, nil //nolint:nilerr // whoever has no such place has no contexts
+		return all, nil //nolint:nilerr // a user without such a folder has no contexts
 	}
 	content, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {

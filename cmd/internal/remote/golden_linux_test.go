@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// script is what the golden files show. Each line is a command.
+// script has the commands of the golden files. Each line is a command.
 var script = []string{
 	"job put digest -f digest.yaml",
 	"job put digest -f digest.yaml --create",
@@ -65,7 +65,7 @@ var script = []string{
 	"job list --help",
 }
 
-// TestGolden compares what commands print with the golden files: into a pipe, and on a terminal.
+// TestGolden compares the output of commands with the golden files: into a pipe, and on a terminal.
 func TestGolden(t *testing.T) {
 	dir, err := filepath.Abs("testdata")
 	if err != nil {

@@ -26,7 +26,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/memory"
 )
 
-// now is what the service's clock shows.
+// now is the time of the service's clock.
 var now = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 
 // world is a service, and a folder in which commands run.
@@ -62,7 +62,7 @@ func newWorld(t *testing.T) *world {
 		Now:      func() time.Time { return now }, Logger: slog.New(slog.DiscardHandler),
 	})
 	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		rw.Header().Set("Date", now.Add(90*time.Second).Format(http.TimeFormat)) // answers show what was before
+		rw.Header().Set("Date", now.Add(90*time.Second).Format(http.TimeFormat)) // answers are relative to this later time
 		w.mu.Lock()
 		before := w.before
 		w.mu.Unlock()
@@ -110,7 +110,7 @@ func program() cli.Program {
 	return cli.Program{Name: "carillon", Commands: remote.Commands(program)}
 }
 
-// result is what came of a command.
+// result is the result of a command.
 type result struct {
 	code           int
 	stdout, stderr string
@@ -201,7 +201,7 @@ var (
 	token = regexp.MustCompile(`(carillon_|whsec_)[^\s:]{20,}`)
 )
 
-// masked takes out what differs from run to run.
+// masked replaces the texts that differ from run to run.
 func (w *world) masked(s string) string {
 	s = strings.ReplaceAll(s, w.url, "http://SERVICE")
 	s = keyID.ReplaceAllString(token.ReplaceAllString(s, "${1}SECRET"), "KEY.........$1")

@@ -231,7 +231,7 @@ func (s *session) showJob(ctx context.Context, key string) error {
 		return err
 	}
 	s.now = a.at
-	delete(d.document, "nextCursor") // pending tells how many there are
+	delete(d.document, "nextCursor") // pending has their number
 	return s.divided(d, []division{{"occurrences", []column{
 		{"INSTANT", "timestamp"}, {"STATE", "state"}, {"ATTEMPT", "attempt"}, {"DUE", "dueAt"}, {"STEP", "step"},
 		{"SUBSCRIBER", "subscriber"}, {"ERROR", "lastError"},

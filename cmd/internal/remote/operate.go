@@ -127,8 +127,8 @@ func changeDeadLetters(verb, done, method string, last ...string) parts {
 	}
 }
 
-// settlePages redrives or deletes what a request selects, a page at a time. If it fails or is interrupted on the way,
-// the error has the place at which to go on.
+// settlePages redrives or deletes the dead letters that a request selects, a page at a time. If it fails or is
+// interrupted, the error has the place to continue from.
 func (s *session) settlePages(ctx context.Context, r request, verb, done string) error {
 	const pageSize = 500
 	r.query.Set("limit", strconv.Itoa(pageSize))
@@ -190,7 +190,7 @@ func status(ctx context.Context, s *session, _ []string) error {
 	switch {
 	case isStatus(err, http.StatusNotFound), isStatus(err, http.StatusForbidden),
 		isStatus(err, http.StatusServiceUnavailable):
-		// An older service, a key that is for jobs of a prefix, or a store that is away: what all may ask for is left.
+		// An older service, a key for jobs of a prefix, or an unavailable store: only the public operations are left.
 	case err != nil:
 		return err
 	default:
@@ -294,7 +294,7 @@ type division struct {
 	columns []column
 }
 
-// divided prints a document: first what is no list of documents, then each of its divisions.
+// divided prints a document: first the members that are no lists of documents, then each of its divisions.
 func (s *session) divided(d shown, divisions []division) error {
 	if s.form != "table" {
 		return s.one(d)

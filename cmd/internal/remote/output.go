@@ -20,7 +20,7 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 )
 
-// document is an answer of the service, with whatever members it has. Numbers are [json.Number].
+// document is an answer of the service, with all its members. Numbers are [json.Number].
 type document map[string]any
 
 // column is a column of a table: its heading, and the path of its value in a document, with dots.
@@ -63,7 +63,7 @@ func (o *output) printer(in cli.Input) *printer {
 	return &printer{form: o.form, w: in.Stdout, terminal: terminalOf(in.Stdout)}
 }
 
-// terminal is what is known of where output goes.
+// terminal describes the target of the output.
 type terminal struct {
 	is     bool
 	colour bool
@@ -92,7 +92,7 @@ func (p *printer) item(d shown) {
 	p.kept = append(p.kept, d)
 }
 
-// end prints what was kept.
+// end prints the kept documents.
 func (p *printer) end(columns []column) error {
 	if p.form == "table" {
 		p.table(columns)
@@ -145,7 +145,7 @@ func (p *printer) one(d shown) error {
 	return nil
 }
 
-// names returns the members of a document: those that tell which it is and how it is first, the rest by name.
+// names returns the members of a document: first those that identify it and show its state, then the others by name.
 func names(d document) []string {
 	first := []string{"key", "id", "name", "tenant", "state", "code", "summary", "role"}
 	var all []string
@@ -167,7 +167,7 @@ func names(d document) []string {
 	return all
 }
 
-// table prints what was kept in columns: aligned on a terminal, or with tabs between them.
+// table prints the kept documents in columns: aligned on a terminal, or with tabs between them.
 func (p *printer) table(columns []column) {
 	if p.terminal.is {
 		p.grid(columns)
@@ -272,6 +272,6 @@ func compact(v any) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(v) // what was decoded can be encoded
+	_ = e.Encode(v) // a decoded value can be encoded
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// TestContexts: a name stands for a URL, a key and a tenant. What is given otherwise goes before, and the key of a
-// context goes to no other service.
+// TestContexts: a name stands for a URL, a key and a tenant. Options and variables have precedence, and the key of a
+// context is sent to no other service.
 func TestContexts(t *testing.T) {
 	w := newWorld(t)
 	t.Setenv("CARILLON_URL", "")
@@ -112,7 +112,7 @@ func TestOddKeys(t *testing.T) {
 	}
 }
 
-// TestLostAnswers: what is harmless is asked again, and what is not is told.
+// TestLostAnswers: a harmless request is repeated, and any other one ends with an error.
 func TestLostAnswers(t *testing.T) {
 	w := newWorld(t)
 	w.file("delay.yaml", strings.Replace(strings.TrimPrefix(digest, "key: digest\n"), "crontab: 0 9 * * MON-FRI\ntimezone: Europe/Paris", "delay: 1h", 1))
@@ -142,7 +142,7 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// TestApply: what is in files is made so, twice in a row changes nothing, and nobody else's change is overwritten.
+// TestApply: the jobs in files are applied, a second time changes nothing, and no other client's change is overwritten.
 func TestApply(t *testing.T) {
 	w := newWorld(t)
 	w.file("jobs/a.yaml", strings.Replace(digest, "key: digest", "key: mail/a", 1))
@@ -196,7 +196,7 @@ func TestApply(t *testing.T) {
 	w.want("apply -f jobs --prune=mail/ --yes", 4, "mail/old: somebody has changed it meanwhile")
 	w.want("job get mail/old", 0, "paused")
 
-	// The answer is lost, and the next attempt finds what the first has done.
+	// The answer is lost, and the next attempt finds the change of the first.
 	w.before = nil
 	w.file("jobs/a.yaml", strings.Replace(digest, "key: digest", "key: mail/a\ndeadline: 9m", 1))
 	busy.Store(false)
@@ -211,8 +211,8 @@ func TestApply(t *testing.T) {
 	w.want("apply -f jobs --yes", 0, "1 of 1 are done")
 }
 
-// TestApplyInBatches: more jobs than one batch has are created, changed and deleted; what the store fails to keep is sent
-// again, and a batch that is not read to its end is completed.
+// TestApplyInBatches: more jobs than one batch holds are created, changed and deleted. Items that the store fails to
+// write are sent again, and a batch that is not read to its end is completed.
 func TestApplyInBatches(t *testing.T) {
 	w := newWorld(t)
 	const many = 600
@@ -260,7 +260,7 @@ func TestApplyInBatches(t *testing.T) {
 	w.want("apply -f jobs --yes", 5, "digest and 0 more: 503", "0 of 1 are done")
 }
 
-// TestApplyRefused: what the service refuses is named with its file, and the rest is done.
+// TestApplyRefused: a job that the service refuses is named with its file, and the others are applied.
 func TestApplyRefused(t *testing.T) {
 	w := newWorld(t)
 	w.file("jobs/good.yaml", digest)
@@ -302,8 +302,8 @@ func TestDeadLetters(t *testing.T) {
 	w.want("dead-letter delete --yes --key="+items[2].Key, 0, "deleted\t1")
 }
 
-// TestCancelByPages: very many jobs are cancelled a page at a time. What was interrupted tells where to go on, and goes on
-// there.
+// TestCancelByPages: very many jobs are cancelled a page at a time. An interrupted command prints the place from which
+// another one continues.
 func TestCancelByPages(t *testing.T) {
 	w := newWorld(t)
 	var lines strings.Builder
@@ -338,8 +338,8 @@ func TestCancelByPages(t *testing.T) {
 	w.want("job cancel x --cursor=y", 2, "--cursor needs --prefix")
 }
 
-// TestDeadLettersByPages: very many are redriven or deleted a page at a time. What was interrupted tells where to go on,
-// and goes on there.
+// TestDeadLettersByPages: very many are redriven or deleted a page at a time. An interrupted command prints the place
+// from which another one continues.
 func TestDeadLettersByPages(t *testing.T) {
 	w := newWorld(t)
 	const many = 1203

@@ -61,7 +61,7 @@ type parts struct {
 	run     func(ctx context.Context, s *session, arguments []string) error
 }
 
-// define makes a command whose parts are made anew for each run.
+// define makes a command with new parts for each run.
 func define(c cli.Command, parted func() parts) cli.Command {
 	c.New = func() cli.Runner {
 		p := parted()
@@ -150,8 +150,7 @@ func (s *session) show(ctx context.Context, r request) error {
 	return s.one(d)
 }
 
-// list prints the items of all pages, at most so many; 0 is all. It calls each, unless that is nil, instead of
-// printing.
+// list prints the items of all pages, up to most; 0 means all. It calls each, unless that is nil, instead of printing.
 func (s *session) list(ctx context.Context, r request, most int, columns []column, each func(shown) error) error {
 	if each == nil {
 		each = func(d shown) error {

@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// grid prints what was kept as a table for a terminal. Columns without any value are left out. Those that do not fit
-// into the width of the terminal follow on indented lines below each row.
+// grid prints the kept documents as a table for a terminal. Columns without any value are left out. Those that do not
+// fit into the width of the terminal follow on indented lines below each row.
 func (p *printer) grid(columns []column) {
 	columns = slices.DeleteFunc(slices.Clone(columns), func(c column) bool {
 		return len(p.kept) > 0 && !slices.ContainsFunc(p.kept, func(d shown) bool { return text(d.at(c.path)) != "-" })
@@ -130,8 +130,7 @@ var happened = []string{
 	"updatedAt", "createdAt", "failedAt", "since", "seen", "lastUsed", "firstSeen", "oldestDue", "openSince",
 }
 
-// brief writes the value of a member for a terminal: times of what happened as how long ago that was, and secrets that
-// are valid by their ends.
+// brief writes the value of a member for a terminal: past times as ages, and valid secrets by their ends.
 func (p *printer) brief(path string, v any) string {
 	s := text(v)
 	if each, ok := v.([]any); ok && path == "valid" {
@@ -152,7 +151,7 @@ func (p *printer) brief(path string, v any) string {
 	return brief(s)
 }
 
-// ago tells how long ago something was.
+// ago returns an age as text.
 func ago(d time.Duration) string {
 	const day = 24 * time.Hour
 	for _, u := range []struct {
@@ -173,7 +172,7 @@ var (
 	fine        = regexp.MustCompile(`^([0-9]+h)?([0-9]+m)?[0-9]+\.[0-9]{3,}m?s$`)
 )
 
-// brief shortens what is more exact than it needs to be for the eye: whole seconds, fractions, and lengths of time.
+// brief shortens values that are too exact for the eye: whole seconds, fractions, and durations.
 func brief(s string) string {
 	switch {
 	case wholeSecond.MatchString(s):

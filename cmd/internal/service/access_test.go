@@ -10,7 +10,7 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/internal/listen/listentest"
 )
 
-// TestKeysInPlainText: who listens beyond this machine without TLS is told what that means for keys.
+// TestKeysInPlainText: a service that listens beyond this machine without TLS warns that keys are readable on the way.
 func TestKeysInPlainText(t *testing.T) {
 	dir := t.TempDir()
 	files := listentest.NewAuthority(t).Issue(t, dir, listentest.Certificate{})

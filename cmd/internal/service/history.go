@@ -55,7 +55,7 @@ func (all recorders) Record(entries ...*history.Entry) {
 	}
 }
 
-// open returns those who get entries of history: none if nothing is kept and there is no sink.
+// open returns the recorders of history entries: none if no history is kept and there is no sink.
 func (h *History) open(
 	records store.Records, own *limits.Own, reach time.Duration, registry prometheus.Registerer, log *slog.Logger,
 ) (all recorders, err error) {

@@ -9,7 +9,7 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 )
 
-// TestIntakeOptions: what is wrong with the options for queues and topics is said, with the option's name.
+// TestIntakeOptions: a faulty option for queues and topics is reported by name, with its fault.
 func TestIntakeOptions(t *testing.T) {
 	for name, c := range map[string]struct {
 		settings map[string]string

@@ -9,8 +9,8 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// heapShare is the part of a container's memory that is Go's. The rest is for memory that Go does not manage, such as
-// SQLite's pages, and for what is allocated while a collection runs.
+// heapShare is the part of a container's memory for Go's heap. The rest is for memory that Go does not manage, such as
+// SQLite's pages, and for allocations while a collection runs.
 const heapShare = 0.8
 
 // LimitMemory makes the garbage collector keep the process within the memory of its container, if that is limited: it
@@ -19,8 +19,8 @@ func LimitMemory(limit memlimit.Provider) {
 	_, _ = memlimit.Set(memlimit.WithProvider(limit), memlimit.WithRatio(heapShare))
 }
 
-// LogResources tells how many processors and how much memory the process takes for its own. Go itself takes the
-// processors from the container's limit.
+// LogResources logs the processors and the memory that the process uses. Go itself takes the processors from the
+// container's limit.
 func LogResources(log *slog.Logger) {
 	attributes := []any{"processors", runtime.GOMAXPROCS(0)}
 	if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 {

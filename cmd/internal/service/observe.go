@@ -36,8 +36,8 @@ func (s *Service) observe(ctx context.Context, at listen.Address, api *handlers.
 	return nil
 }
 
-// profiles serves Go's profiles to clients on this machine. Nobody is asked for a key, and each profile takes the
-// processor's time.
+// profiles serves Go's profiles, to clients on this machine only: it requires no key, and each profile costs processor
+// time.
 func profiles() http.Handler {
 	mux := http.NewServeMux()
 	// All profiles except the command line, which may contain secrets.

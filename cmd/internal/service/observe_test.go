@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestProfilesAreForThisMachine: the listener for metrics may be beyond loopback, and asks nobody for a key.
+// TestProfilesAreForThisMachine: the listener for metrics may be beyond loopback, and requires no key.
 func TestProfilesAreForThisMachine(t *testing.T) {
 	for from, want := range map[string]int{
 		"127.0.0.1:1234": 200, "[::1]:1234": 200, "[::ffff:127.0.0.1]:1234": 200,

@@ -62,7 +62,7 @@ func New(ctx context.Context, o Options, log *slog.Logger) (*Service, error) {
 	return parts.Assemble(ctx)
 }
 
-// Parts are what a service is made of.
+// Parts are the parts of a service.
 type Parts struct {
 	// Store and Senders are open. They may be replaced before the service is assembled. The original ones are still closed
 	// when the service ends.
@@ -206,7 +206,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		Store:        bounded.Jobs(groupcommit.New(jobs, writers(p.options.Store))),
 		Inspector:    jobs,
 		Records:      records,
-		Callbacks:    callbacks.NewRegistry(p.Senders...), // what clients may submit
+		Callbacks:    callbacks.NewRegistry(p.Senders...), // the types that clients may submit
 		Secrets:      s.secrets,
 		PrioritiesOf: s.dispatcher.Priorities,
 		Destinations: func() []handlers.DestinationState { return destinationStates(s.dispatcher) },
@@ -306,7 +306,7 @@ func openSecrets(
 	return s, nil
 }
 
-// hoursOfOthers returns what other replicas than one have stored of the hours since one.
+// hoursOfOthers returns the hours since a time that replicas other than own have stored.
 func hoursOfOthers(
 	ctx context.Context, records store.Records, own string, since, now time.Time,
 ) (all []status.Hour, err error) {

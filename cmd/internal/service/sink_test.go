@@ -50,7 +50,7 @@ func TestHistorySink(t *testing.T) {
 	}
 }
 
-// A sink that can't be used is refused at the start, by the name of what is wrong.
+// An unusable sink is refused at the start, and the error names the fault.
 func TestHistorySinkIsRefused(t *testing.T) {
 	for name, c := range map[string][2]string{
 		"--history-sink":              {"collector:4318", ""},

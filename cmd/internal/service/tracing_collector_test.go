@@ -26,7 +26,7 @@ type collector struct {
 	mu       sync.Mutex
 	spans    map[string]*tracepb.Span // by their names
 	resource map[string]string        // of whom they are
-	key      string                   // what the header x-key had
+	key      string                   // the header x-key
 }
 
 func newCollector(t *testing.T) *collector {
@@ -46,7 +46,7 @@ func newCollector(t *testing.T) *collector {
 	return c
 }
 
-// take takes what comes by HTTP.
+// take handles exports by HTTP.
 func (c *collector) take(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	var request collectorpb.ExportTraceServiceRequest
@@ -57,7 +57,7 @@ func (c *collector) take(w http.ResponseWriter, r *http.Request) {
 	c.note(&request, r.Header.Get("x-key"))
 }
 
-// Export takes what comes by gRPC.
+// Export handles exports by gRPC.
 func (c *collector) Export(ctx context.Context, request *collectorpb.ExportTraceServiceRequest) (*collectorpb.ExportTraceServiceResponse, error) {
 	incoming, _ := metadata.FromIncomingContext(ctx)
 	c.note(request, strings.Join(incoming.Get("x-key"), " and "))
@@ -97,7 +97,7 @@ func (c *collector) span(t *testing.T, name string) *tracepb.Span {
 	return c.spans[name]
 }
 
-// lockedLog gathers what is logged.
+// lockedLog gathers the log.
 type lockedLog struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -133,7 +133,7 @@ func TestTraceThatIsKeptWithoutTracing(t *testing.T) {
 	}
 }
 
-// TestTracesThatAreNotSampled: nothing is exported, and receivers are told so.
+// TestTracesThatAreNotSampled: they are not exported, and receivers get an unsampled trace.
 func TestTracesThatAreNotSampled(t *testing.T) {
 	c := newCollector(t)
 	setOTEL(t, map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": c.http, "OTEL_TRACES_SAMPLER": "always_off"})
@@ -148,8 +148,7 @@ func TestTracesThatAreNotSampled(t *testing.T) {
 	}
 }
 
-// TestTracesThatAreAskedFor: only what is said in the environment turns them on, and what is wrong there is no more
-// than said.
+// TestTracesThatAreAskedFor: only variables of the environment turn traces on, and a fault there is only reported.
 func TestTracesThatAreAskedFor(t *testing.T) {
 	at := map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
 	with := func(pairs ...string) map[string]string {
@@ -222,7 +221,7 @@ func TestCollectorThatHangs(t *testing.T) {
 	}
 }
 
-// TestCollectorThatIsAway: it is told once a minute, with how many spans were lost.
+// TestCollectorThatIsAway: the log reports it once a minute, with the number of lost spans.
 func TestCollectorThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -377,7 +376,7 @@ func (s *tracedService) call(method, path, body string) {
 	}
 }
 
-// TestUserAgent: receivers are told the version, if it can stand there.
+// TestUserAgent: receivers get the version, if it is valid there.
 func TestUserAgent(t *testing.T) {
 	for version, want := range map[string]string{
 		"v1.2.3": "carillon/v1.2.3", "v0.0.0-20260101000000-0123456789ab+dirty": "carillon/v0.0.0-20260101000000-0123456789ab+dirty",
