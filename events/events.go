@@ -26,7 +26,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/tenants"
 )
 
-// Bounds of what waits in memory, and the times of periodic work.
+// Bounds of the events in memory, and the times of periodic work.
 const (
 	mostWaiting  = 4096   // happenings that wait to be stored as events; more are dropped
 	mostChecks   = 10_000 // jobs that may have finished; more are dropped

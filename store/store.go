@@ -91,10 +91,10 @@ type Jobs interface {
 
 	// Resume undoes a Pause, or returns ErrNotFound. Unclaimed occurrences whose due time is later than their instant
 	// become due at their instant, or at now if that has passed; those whose instant is more than ten minutes ahead may
-	// stay as they are. The dispatcher puts back what its spread moves further ahead. This includes occurrences that a
-	// claim is putting back at that moment. A recurring schedule that has not ended is to be expanded at now, or at the
-	// end of the lease of an expansion that the pause interrupted. Repeating Resume completes an interrupted one. A job
-	// that is not paused keeps its version.
+	// stay as they are. The dispatcher puts back an occurrence that its spread moves further ahead. This includes
+	// occurrences that a claim is putting back at that moment. A recurring schedule that has not ended is to be expanded
+	// at now, or at the end of the lease of an expansion that the pause interrupted. Repeating Resume completes an
+	// interrupted one. A job that is not paused keeps its version.
 	Resume(ctx context.Context, name job.Name, version job.Revision, now time.Time) error
 
 	// Trigger inserts a standalone occurrence. It returns ErrNotFound if there is no job of its name. If the job is

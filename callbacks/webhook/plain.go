@@ -25,8 +25,8 @@ const (
 	// mostPlain is the maximum number of bytes of a body that is sent by [plain]. The kernels of both machines take as
 	// much, so writing ends though the receiver answers without reading.
 	mostPlain = 16 << 10
-	// idleLimit is the time for which idle connections are kept. It is below what common servers and load balancers
-	// allow, so that we rarely send on a connection just being closed.
+	// idleLimit is the time for which idle connections are kept. It is below the limits of common servers and load
+	// balancers, so that we rarely send on a connection that is being closed.
 	idleLimit = 50 * time.Second
 	// sweepEvery is the time between two searches for connections that were idle too long, or closed by the receiver.
 	sweepEvery = 10 * time.Second

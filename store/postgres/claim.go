@@ -53,7 +53,8 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 		}
 		found := claim.Occurrences[before:]
 		left.Found = len(found)
-		// If both parts have the same quota, neither need have seen what the other made due at the lease's end.
+		// If both parts have the same quota, neither need have seen the occurrences that the other made due at the lease's
+		// end.
 		if ends := p.Now.Add(p.Lease); left.Found > 0 && (left.Next.IsZero() || ends.Before(left.Next)) {
 			left.Next = ends
 		}

@@ -84,8 +84,8 @@ func (s *Store) putRound(ctx context.Context, round []*put) {
 	}
 }
 
-// prepareFlip inserts the occurrences of a put and marks the carried-over ones that exceed what the flip may write. If
-// it fails, there is no flip, so nothing takes effect.
+// prepareFlip inserts the occurrences of a put and marks the carried-over ones that are too many for the flip. If it
+// fails, there is no flip, so nothing takes effect.
 func (s *Store) prepareFlip(ctx context.Context, p *put) error {
 	p.rest, p.carry = p.Occurrences, p.Put.Carried
 	for len(p.rest) > chunk {
