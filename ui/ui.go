@@ -1,5 +1,5 @@
-// Package ui is the web page, whose files are built into the program. The page uses nothing but the public API, beside
-// which it is served. Its source is in ui/src; .ci/ui builds ui/dist from that.
+// Package ui is the web page, whose files are built into the program. The page uses only the public API, on the same
+// address. Its source is in ui/src; .ci/ui builds ui/dist from that.
 package ui
 
 import (
@@ -21,12 +21,12 @@ var dist embed.FS
 // Prefix is the path below which the page is served.
 const Prefix = "/ui/"
 
-// policy forbids the page everything that it does not need: scripts and styles in its text, any other origin, frames
-// around it, and texts that become markup.
+// policy allows the page only its own needs. It forbids scripts and styles in its text, any other origin, frames around
+// it, and texts that become markup.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// mediaTypes are those of the files, by the ends of their names.
+// mediaTypes maps the extensions of the files to their media types.
 var mediaTypes = map[string]string{
 	".html": "text/html; charset=utf-8",
 	".js":   "text/javascript; charset=utf-8",
@@ -44,7 +44,7 @@ type file struct {
 func Handler(next http.Handler) http.Handler {
 	files := load()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// The escaped path, since a part of it that is escaped can be a job's key.
+		// The escaped path, since an escaped part of it can be a job's key.
 		name, below := strings.CutPrefix(r.URL.EscapedPath(), Prefix)
 		if name == "" {
 			name = "index.html"
@@ -52,7 +52,7 @@ func Handler(next http.Handler) http.Handler {
 		f, known := files[name]
 		switch {
 		case r.URL.EscapedPath() == strings.TrimSuffix(Prefix, "/"):
-			w.Header().Set("Location", "ui/") // a relative one, since a proxy may have removed a prefix
+			w.Header().Set("Location", "ui/") // relative, since a proxy may have removed a prefix
 			w.WriteHeader(http.StatusMovedPermanently)
 		case !below || !known:
 			next.ServeHTTP(w, r)
@@ -74,7 +74,7 @@ func (f *file) serve(w http.ResponseWriter, r *http.Request) {
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
-	h.Set("Cache-Control", "no-cache") // asked for again each time, by the tag: a new release is seen at once
+	h.Set("Cache-Control", "no-cache") // browsers revalidate it by its tag, so a new release is visible at once
 	h.Set("Vary", "Accept-Encoding")
 	body, tag := f.plain, `"`+f.tag+`"`
 	if acceptsGzip(r) {
@@ -123,7 +123,7 @@ func compress(plain []byte) []byte {
 	if err != nil {
 		panic(err) // can't happen: the level is valid
 	}
-	_, _ = z.Write(plain) // a buffer takes everything
+	_, _ = z.Write(plain) // a buffer accepts everything
 	_ = z.Close()
 	return b.Bytes()
 }

@@ -65,7 +65,7 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// The page is asked for again each time, and sent only if it is another one.
+// Browsers revalidate the page each time, and receive it only if it has changed.
 func TestTags(t *testing.T) {
 	t.Parallel()
 	plain, compressed := page("GET", "/ui/app.js"), page("GET", "/ui/app.js", "Accept-Encoding", "gzip, br")
@@ -91,7 +91,7 @@ func TestTags(t *testing.T) {
 	}
 }
 
-// Nothing in the page's files loads anything from elsewhere, and no script or style is in its text.
+// The page's files load nothing from elsewhere, and its text contains no script or style.
 func TestNothingFromElsewhere(t *testing.T) {
 	t.Parallel()
 	index, err := io.ReadAll(page("GET", "/ui/").Body)

@@ -159,7 +159,7 @@ func (d *differential) claimedAgain(pending map[job.ID]job.Occurrence) (stale []
 	return stale
 }
 
-// claimJobs claims all jobs that are to be expanded.
+// claimJobs claims all jobs that are due for expansion.
 func (d *differential) claimJobs() {
 	limit := draw(d, "limit", rapid.IntRange(1, 3))
 	want, tokens := d.claimAllJobs(d.reference, limit)

@@ -140,7 +140,7 @@ func (r *rawSQLite) Take(ctx context.Context, c rawClaim) (int, error) {
 	if err := errors.Join(rows.Err(), rows.Close()); err != nil || len(args) == 1 {
 		return 0, err
 	}
-	// The found rows are the first in this order, and no other writer can run meanwhile.
+	// The found rows are the first in this order, and no other writer runs until the commit.
 	if _, err := tx.Stmt(r.stamp).Exec(c.token, c.now, c.until, due, id[:]); err != nil {
 		return 0, err
 	}

@@ -50,7 +50,7 @@ func (a *riverArgs) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// config returns the settings beyond those that every program needs, and a description of them.
+// config returns the bench's settings, and a description of them.
 func (r *riverPeer) config() (c river.Config, how string) {
 	how = fmt.Sprintf("MaxWorkers %d", riverWorkers)
 	switch r.settings {

@@ -91,7 +91,7 @@ func TestConsumer(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil); err != nil || q.Messages != 0 { // its connection's end gives back what it left open
+	if q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil); err != nil || q.Messages != 0 { // the broker takes back unacknowledged messages
 		t.Errorf("%d messages were not acknowledged (%v)", q.Messages, err)
 	}
 }

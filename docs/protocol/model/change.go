@@ -134,7 +134,7 @@ func (t *turn) deleteJob() {
 	t.goes(cancelOwnRead)
 }
 
-// readOwn reads the occurrences that stand on their own, and finds the staged ones.
+// readOwn reads the standalone occurrences, and finds the staged ones.
 func (t *turn) readOwn() {
 	w, c := t.w, t.c
 	t.sends("occurrences.find")
@@ -181,7 +181,7 @@ func (t *turn) lastOfCancel() step {
 	return cancelAnswer
 }
 
-// cancelOwn deletes the occurrences that stand on their own: first those that are not held.
+// cancelOwn deletes the standalone occurrences: first those that are not held.
 func (t *turn) cancelOwn() {
 	w, c := t.w, t.c
 	t.sends("occurrences.delete")
@@ -281,7 +281,7 @@ func (t *turn) change() {
 			}
 		}
 		t.after(c.these, changeAhead)
-	case changeAhead: // those that were put back before their instants, which the model does not have
+	case changeAhead: // occurrences that were put back before their instants; the model has none
 		t.sends("occurrences.find")
 		t.goesIf(t.holds(ResumeLooksAgain), changeLookAgain, changeAnswer)
 	case changeLookAgain:

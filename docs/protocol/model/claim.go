@@ -186,7 +186,7 @@ func (t *turn) stamp(slot int) {
 	t.c.before = before{ended: r.ended, alone: r.alone, cancelled: r.cancelled, paused: r.paused, callback: r.callback}
 }
 
-// see copies the fields by which a claim decides about an occurrence.
+// see copies the fields of an occurrence that decide a claim.
 func (t *turn) see(slot int) {
 	o := &t.w.slot[slot]
 	t.c.slot[slot] = seen{revision: o.revision, heirs: o.heirs, callback: o.callback}
@@ -350,7 +350,7 @@ func (t *turn) fireEach() {
 	c.done |= one(slot)
 	if c.over && t.holds(LeaseBeforeSend) {
 		t.say("does not fire %s: its lease has ended", Slot(slot))
-		c.these |= one(slot) // to be released
+		c.these |= one(slot) // the slots to release
 		return
 	}
 	if c.kind == ClaimMiss {
@@ -421,7 +421,7 @@ func (w *World) delivered(slot int, t *turn) {
 // excuse allows that an occurrence is delivered again.
 func (w *World) excuse(slot int) { w.truth.excused[w.lineage(slot)][instantOf(slot)]++ }
 
-// settle is Store.Settle for the fired occurrences, and those that the lease's end kept from firing.
+// settle is Store.Settle for the fired occurrences, and for those that were not fired since the lease had ended.
 func (t *turn) settle() {
 	w, c := t.w, t.c
 	switch c.next {

@@ -188,13 +188,13 @@ func (t *turn) unchanged() bool {
 // held returns the occurrences that are held.
 func (w *World) held() set { return w.matching(func(o *occurrence) bool { return o.held }) }
 
-// inheritsFirst goes to the steps that rewrite the occurrences which the job that was read has carried over, if there
-// may be any. They are four: find them, rewrite those that are not held, rewrite the others, and clear the job's note.
+// inheritsFirst goes to the steps that complete the heirs of the job that was read, if it may have any. There are four:
+// find them, rewrite those that are not held, rewrite the others, and clear the job's note.
 func (t *turn) inheritsFirst(find, then step) {
 	t.goesIf(t.c.job.inherits != 0 && t.holds(HeirsByAll), find, then)
 }
 
-// rewriteHeirs rewrites the occurrences of a revision that are to be carried over to another, one after the other.
+// rewriteHeirs gives the heirs among a revision's occurrences another revision, one after the other.
 func (t *turn) rewriteHeirs(from, to revision, find, then step) {
 	w, c := t.w, t.c
 	heir := func(o *occurrence) bool { return !o.dead && o.revision == from && o.heirs.has(int(to)) }
@@ -310,7 +310,7 @@ func (t *turn) flip() {
 // carries reports whether the put has named heirs; they may have been settled since.
 func (t *turn) carries() bool { return t.c.named }
 
-// version is that of a change by this call: none has it but this one.
+// version returns the version of a change by this call. It is unique.
 func (t *turn) version() uint8 { return t.token() + 1 }
 
 func (t *turn) afterFlip() step {

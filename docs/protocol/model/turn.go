@@ -85,7 +85,7 @@ func (t *turn) mine(slot int) bool {
 // free takes the token off an occurrence.
 func (o *occurrence) free() { o.token, o.held = 0, false }
 
-// lineage returns the lineage of a slot; 0 for those that stand on their own from the start.
+// lineage returns the lineage of a slot; 0 for an occurrence that was standalone from the start.
 func (w *World) lineage(slot int) revision {
 	if slot >= slotT {
 		return 0

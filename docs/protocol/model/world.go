@@ -1,11 +1,11 @@
-// Package model is the protocol by which clients and replicas share a store, step by step, as store/mongodb does it:
-// each step is one command, and a command that writes several documents writes them one after the other. [Search] tries
+// Package model is the protocol by which clients and replicas share a store. It has the steps of store/mongodb: each
+// step is one command, and a command that writes several documents writes them one after the other. [Search] tries
 // every interleaving of the steps of a few calls, and examines each state that they reach.
 //
 // The world has one job. It begins with the instant A; the job that a put submits has A and B, or B only. A recurring
-// job has the tick A in the store, and the tick B still to be expanded. Beside them there are occurrences that stand on
-// their own: those of triggers, and dead letters. Times have no values: a lease ends, or the time of a request is over,
-// at any moment that is left to chance.
+// job has the tick A in the store, and the tick B still to be expanded. Besides, there are standalone occurrences:
+// those of triggers, and dead letters. Times have no values: a lease ends, or the time of a request is over, at any
+// moment.
 package model
 
 import "math/bits"
@@ -39,7 +39,7 @@ const (
 	instantB
 )
 
-// instantOf returns the instant of a slot: 0 for A, 1 for B, and 2 and 3 for the occurrences that stand on their own.
+// instantOf returns the instant of a slot: 0 for A, 1 for B, and 2 and 3 for standalone occurrences.
 func instantOf(slot int) int {
 	if slot >= slotT {
 		return slot - slotT + 2
@@ -47,7 +47,7 @@ func instantOf(slot int) int {
 	return slot % 2
 }
 
-// revision is that of a schedule. The first job has 1, the puts 2 and 3.
+// revision is the revision of a schedule. The first job has 1, the puts 2 and 3.
 type revision = uint8
 
 const (
@@ -56,7 +56,7 @@ const (
 	staged revision = 7 // of an inserted occurrence that does not take effect yet
 )
 
-// firstVersion is that of the first job, before any change.
+// firstVersion is the version of the first job, before any change.
 const firstVersion = 1
 
 // revisionOf returns the revision under which a slot was inserted.
@@ -121,7 +121,7 @@ func (o *occurrence) isOf(r revision) bool {
 	return r != 0 && o.revision != alone && (o.revision == r || o.heirs.has(int(r)))
 }
 
-// seen is a copy of the fields by which a claim decides.
+// seen is a copy of the fields that decide a claim.
 type seen struct {
 	revision revision
 	heirs    set
