@@ -72,7 +72,7 @@ spec:
           containerPort: 8080
         - name: metrics
           containerPort: 9090
-      # The first answer comes when the store has been reached, for which --store-wait is the bound.
+      # The program answers once it has reached the store, which takes --store-wait at most.
       startupProbe:
         httpGet:
           path: /healthz
