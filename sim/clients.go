@@ -3,19 +3,16 @@ package sim
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
 
 	"github.com/carillon-scheduler/carillon/handlers"
-	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/sim/checker"
 	"github.com/carillon-scheduler/carillon/sim/record"
 	"github.com/carillon-scheduler/carillon/store"
@@ -48,39 +45,14 @@ func (w *world) observed(o *Op, seen checker.Op) {
 		w.record.Op(seen)
 		return
 	}
-	results := map[int]result{}
-	if seen.Status == http.StatusOK {
-		for line := range bytes.Lines(seen.Body) {
-			var r result
-			if err := json.Unmarshal(line, &r, json.MatchCaseInsensitiveNames(true)); err == nil {
-				results[r.Index] = r
-			}
-		}
-	}
 	var puts []checker.Op
 	for i := range o.Items {
-		one := w.begin(&o.Items[i], seen.Replica)
-		one.Invoked, one.Arrived, one.Returned, one.Caller = seen.Invoked, seen.Arrived, seen.Returned, o.Caller
-		one.Ahead, one.Behind, one.Several = seen.Ahead, seen.Behind, true
-		r, told := results[i]
-		switch {
-		case told:
-			one.Status, one.Skipped, one.Settled, one.InFlight = r.Status, r.Skipped, r.Settled, r.InFlight
-			one.Unchanged = r.Status >= 400 && r.Status < 500 || strings.Contains(r.Detail, record.NothingChanged)
-		case seen.Status != http.StatusOK:
-			one.Status, one.Unchanged = seen.Status, seen.Unchanged
-		default: // it was cut off
-		}
-		w.placed(&one, &o.Items[i], r.NextInstant)
-		puts = append(puts, one)
+		puts = append(puts, w.begin(&o.Items[i], seen.Replica))
+	}
+	for i, next := range record.Batch(&seen, puts) {
+		w.placed(&puts[i], &o.Items[i], next)
 	}
 	w.record.Op(puts...)
-}
-
-// result is a line of the answer to a batch.
-type result struct {
-	Index, Status, Skipped, Settled, InFlight int
-	Detail, NextInstant                       string
 }
 
 // begin returns what is known of an operation before it is made.
@@ -97,19 +69,9 @@ func (w *world) begin(o *Op, replica int) checker.Op {
 	return seen
 }
 
-// placed notes the instant of a job with a delay: the one that the answer tells, or else the bounds of it. Replicas'
-// clocks may be wrong by some seconds.
+// placed notes the instant of a job with a delay.
 func (w *world) placed(seen *checker.Op, o *Op, next string) {
-	if o.Wait == 0 || seen.Unchanged {
-		return
-	}
-	if at, err := job.ParseInstant(next); err == nil && next != "" {
-		seen.Schedule.Instants = []time.Time{at}
-		return
-	}
-	const wrong = 15 * time.Second
-	seen.Schedule.From = seen.Invoked.Add(o.Wait.D() - wrong)
-	seen.Schedule.To = seen.Invoked.Add(o.Wait.D() + wrong + link + store.Within)
+	record.Placed(seen, o.Wait.D(), link+store.Within, next)
 }
 
 // operate makes an operation once.
@@ -251,37 +213,14 @@ func callbackOf(o *Op) map[string]any {
 
 // definition makes the job of a put.
 func (w *world) definition(o *Op) map[string]any {
-	d := map[string]any{
-		"callback": callbackOf(o),
-		"retry":    map[string]any{"maxAttempts": max(1, o.Attempts), "initial": "500ms", "max": "4s"},
+	j := record.Job{
+		Callback: callbackOf(o), Attempts: o.Attempts, Deadline: o.Deadline.D(), Wait: o.Wait.D(), Steps: o.Steps,
+		Every: o.Every.D(), End: w.at(o.End), CatchUp: o.CatchUp,
 	}
-	if o.Deadline > 0 {
-		d["deadline"] = o.Deadline.D().String()
+	for _, at := range o.Instants {
+		j.Instants = append(j.Instants, w.at(at))
 	}
-	switch {
-	case o.Every > 0:
-		d["crontab"], d["endAt"] = fmt.Sprintf("*/%d * * * * *", o.Every/1000), job.FormatTime(w.at(o.End))
-		d["catchUp"] = o.CatchUp
-	case o.Wait > 0:
-		d["delay"] = o.Wait.D().String()
-	case o.Steps:
-		d["startAt"] = job.FormatTime(w.at(o.Instants[0]))
-		steps := []any{map[string]any{"type": "job"}}
-		for i, at := range o.Instants[1:] {
-			wait := map[string]any{
-				"type": "wait_certain_period", "delay_unit": "second", "delay_period": (at - o.Instants[i]).D().Seconds(),
-			}
-			steps = append(steps, wait, map[string]any{"type": "job"})
-		}
-		d["steps"] = steps
-	default:
-		schedules := make([]string, len(o.Instants))
-		for i, at := range o.Instants {
-			schedules[i] = job.FormatTime(w.at(at))
-		}
-		d["schedules"] = schedules
-	}
-	return d
+	return j.Body()
 }
 
 func encoded(v any) string {

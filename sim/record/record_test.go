@@ -1,8 +1,10 @@
 package record_test
 
 import (
+	"encoding/json"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -140,6 +142,89 @@ func TestBehave(t *testing.T) {
 		}
 		if len(counts) != 7 || counts[record.Well] > 700 == sick {
 			t.Errorf("sick %v: the behaviours are %v", sick, counts)
+		}
+	}
+}
+
+// TestJob: a job is submitted with the schedule that it has.
+func TestJob(t *testing.T) {
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	instants := []time.Time{at, at.Add(2 * time.Second), at.Add(5 * time.Second)}
+	for _, c := range []struct {
+		record.Job
+		want string
+	}{
+		{record.Job{Instants: instants[:2]}, `"schedules":["2026-03-01T12:00:00.000Z","2026-03-01T12:00:02.000Z"]`},
+		{record.Job{Instants: instants[:1], Deadline: time.Minute}, `"deadline":"1m0s"`},
+		{record.Job{Wait: 1500 * time.Millisecond}, `"delay":"1.5s"`},
+		{record.Job{Every: 5 * time.Second, End: at, CatchUp: "all"}, `"crontab":"*/5 * * * * *","endAt":"2026-03-01T12:00:00.000Z"`},
+		{
+			record.Job{Instants: instants, Steps: true},
+			`"startAt":"2026-03-01T12:00:00.000Z","steps":[{"type":"job"},` +
+				`{"delay_period":2,"delay_unit":"second","type":"wait_certain_period"},{"type":"job"},` +
+				`{"delay_period":3,"delay_unit":"second","type":"wait_certain_period"},{"type":"job"}]`,
+		},
+		{record.Job{Attempts: 3}, `"maxAttempts":3`},
+	} {
+		if b, err := json.Marshal(c.Body()); err != nil || !strings.Contains(string(b), c.want) {
+			t.Errorf("%s, %v; want %s", b, err, c.want)
+		}
+	}
+}
+
+// TestBatch: each put of a batch has its own answer, or that of the batch, or none if the answer was cut off.
+func TestBatch(t *testing.T) {
+	begun := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	lines := `{"index":0,"status":201,"nextInstant":"x"}` + "\n" +
+		`{"index":1,"status":503,"detail":"a pity; nothing was changed"}` + "\n" + `{"index":2,"stat`
+	for _, c := range []struct {
+		batch checker.Op
+		want  []checker.Op
+	}{
+		{checker.Op{Status: 200, Body: []byte(lines)}, []checker.Op{{Status: 201}, {Status: 503, Unchanged: true}, {}}},
+		{checker.Op{Status: 503, Unchanged: true}, slices.Repeat([]checker.Op{{Status: 503, Unchanged: true}}, 3)},
+		{checker.Op{}, make([]checker.Op, 3)},
+	} {
+		c.batch.Invoked, c.batch.Arrived, c.batch.Returned = begun, begun.Add(1), begun.Add(2)
+		c.batch.Ahead, c.batch.Behind = 3, 4
+		puts := []checker.Op{{Key: "a"}, {Key: "b"}, {Key: "c"}}
+		next := record.Batch(&c.batch, puts)
+		if len(next) != 3 || (next[0] == "x") != (c.batch.Status == 200) {
+			t.Errorf("the next instants are %q", next)
+		}
+		for i, o := range puts {
+			if o.Status != c.want[i].Status || o.Unchanged != c.want[i].Unchanged || !o.Several || o.Ahead != 3 || o.Behind != 4 ||
+				!o.Invoked.Equal(begun) || !o.Arrived.Equal(begun.Add(1)) || !o.Returned.Equal(begun.Add(2)) {
+				t.Errorf("put %s of a batch with %d is %+v", o.Key, c.batch.Status, o)
+			}
+		}
+	}
+}
+
+// TestPlaced: a job with a delay has the instant that its answer tells, or may have any within bounds.
+func TestPlaced(t *testing.T) {
+	begun := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	told := checker.Op{Invoked: begun}
+	record.Placed(&told, time.Minute, time.Second, "2026-03-01T12:01:00.250Z")
+	if at := begun.Add(time.Minute + 250*time.Millisecond); !told.Schedule.Has(at) || told.Schedule.Has(at.Add(1)) {
+		t.Errorf("it is %+v", told.Schedule)
+	}
+	unknown := checker.Op{Invoked: begun}
+	record.Placed(&unknown, time.Minute, time.Second, "")
+	for after, want := range map[time.Duration]bool{
+		44 * time.Second: false, 46 * time.Second: true, 75500 * time.Millisecond: true, 77 * time.Second: false,
+	} {
+		if unknown.Schedule.Has(begun.Add(after)) != want {
+			t.Errorf("%s: want %v of %+v", after, want, unknown.Schedule)
+		}
+	}
+	for _, o := range []checker.Op{{Invoked: begun, Unchanged: true}, {Invoked: begun}} {
+		wait := time.Minute
+		if !o.Unchanged { // it has instants
+			wait = 0
+		}
+		if record.Placed(&o, wait, 0, "2026-03-01T12:01:00Z"); len(o.Schedule.Instants) > 0 || !o.Schedule.To.IsZero() {
+			t.Errorf("it is %+v", o.Schedule)
 		}
 	}
 }
