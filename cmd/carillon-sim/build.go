@@ -165,12 +165,8 @@ func repeatable(ctx context.Context, root, folder string, replaced map[string]st
 	if err != nil {
 		return nil, err
 	}
-	for name, patches := range overlay {
-		original, patched := filepath.Join(goroot, "src", name), filepath.Join(folder, filepath.Base(name))
-		if err := rewrite(original, patched, patches, added[name]); err != nil {
-			return nil, err
-		}
-		replaced[original] = patched
+	if err := replace(goroot, folder, overlay, added, replaced); err != nil {
+		return nil, fmt.Errorf("%w; run with --quick", err)
 	}
 	dir, err := command(ctx, root, "list", "-m", "-f", "{{.Dir}}", gocron)
 	if err != nil {
@@ -203,6 +199,19 @@ func repeatable(ctx context.Context, root, folder string, replaced map[string]st
 	return []string{"-tags", "replay", "-modfile", modFile, "-trimpath"}, nil
 }
 
+// replace writes patched files of Go's own source to a folder, each with its appendix, and adds them to the
+// replaced ones.
+func replace(goroot, folder string, files map[string][]patch, more, replaced map[string]string) error {
+	for name, patches := range files {
+		original, patched := filepath.Join(goroot, "src", name), filepath.Join(folder, filepath.Base(name))
+		if err := rewrite(original, patched, patches, more[name]); err != nil {
+			return err
+		}
+		replaced[original] = patched
+	}
+	return nil
+}
+
 // rewrite writes a file's text with patches.
 func rewrite(from, to string, patches []patch, more string) error {
 	b, err := os.ReadFile(from) //nolint:gosec // Go's own source, or a module's
@@ -212,7 +221,7 @@ func rewrite(from, to string, patches []patch, more string) error {
 	text := string(b)
 	for _, p := range patches {
 		if strings.Count(text, p.old) != 1 {
-			return fmt.Errorf("%s has another form than the one that can be patched; run with --quick", from)
+			return fmt.Errorf("%s has another form than the one that can be patched", from)
 		}
 		text = strings.Replace(text, p.old, p.replacement, 1)
 	}

@@ -3,7 +3,7 @@
 //
 //	go run ./cmd/carillon-sim --histories 1000
 //
-// With --store, it runs the built program on a real store instead, among real faults; `make chaos` does that.
+// With --store, it runs the program itself on a real store instead, among real faults; `make chaos` does that.
 //
 // The same seed gives the same history. So that even the order is the same in which Go's runtime chooses among
 // goroutines, channels and entries of maps, the program builds the simulation with a changed runtime, and runs each
@@ -59,7 +59,8 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	f.StringVar(&o.store, "store", "", "run real replicas on the store of this URL instead, which must be empty")
 	f.StringVar(&o.control, "control", "", "a program that stops, starts and kills the store's server, by these words")
 	f.StringVar(&o.disk, "disk", "", "a folder on a disk of its own that has the store; it is filled")
-	f.StringVar(&o.program, "carillon", "bin/carillon", "the program of the replicas on a real store")
+	f.StringVar(&o.program, "carillon", "", "the program of the replicas on a real store, such as one with a seeded fault; "+
+		"empty for that of this repository, built with clocks that can be set")
 	f.Float64Var(&o.minutes, "minutes", 2, "how long there are faults on a real store")
 	if err := f.Parse(args); err != nil {
 		return o, err

@@ -13,9 +13,20 @@ import (
 
 // onStore runs real replicas on a real store.
 func onStore(ctx context.Context, out io.Writer, o options) error {
+	settable := o.program == ""
+	if settable {
+		folder, err := os.MkdirTemp("", "carillon-sim-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(folder) //nolint:errcheck // it is only temporary
+		if o.program, err = buildSettable(ctx, folder); err != nil {
+			return err
+		}
+	}
 	fmt.Fprintf(out, "seed %d, %g minutes; the faults:\n", o.seed, o.minutes)
 	result, err := chaos.Run(ctx, chaos.Options{
-		Program: o.program, Store: o.store, Control: o.control, Disk: o.disk,
+		Program: o.program, Settable: settable, Store: o.store, Control: o.control, Disk: o.disk,
 		Length: time.Duration(o.minutes * float64(time.Minute)), Seed: o.seed, Out: out,
 	})
 	if err != nil {

@@ -1,8 +1,10 @@
 package chaos
 
 import (
+	"encoding/binary"
 	"io"
 	"net"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -15,7 +17,7 @@ import (
 
 // TestPlan: a seed always makes the same plan, of faults that the world can make, and of instants that are ahead.
 func TestPlan(t *testing.T) {
-	world := World{Relay: true, Server: true}
+	world := World{Relay: true, Server: true, Clocks: true}
 	seen := make(map[string]bool)
 	for seed := range uint64(50) {
 		p := NewPlan(seed, 2*time.Minute, world)
@@ -23,7 +25,11 @@ func TestPlan(t *testing.T) {
 			t.Fatalf("seed %d makes two plans", seed)
 		}
 		payloads := make(map[int]bool)
+		ops := slices.Clone(p.Ops)
 		for _, o := range p.Ops {
+			ops = append(ops, o.Items...)
+		}
+		for _, o := range ops {
 			for _, at := range o.Instants {
 				if at <= o.At {
 					t.Errorf("seed %d: instant %s of an operation at %s", seed, at, o.At)
@@ -49,7 +55,7 @@ func TestPlan(t *testing.T) {
 			ends[f.Replica] = f.At + f.For
 		}
 	}
-	for _, what := range []string{Kill, Stall, Cut, Hang, Lossy, Slow, StoreKill, StoreStop, Receivers} {
+	for _, what := range []string{Crash, Stop, Stall, Cut, Hang, Lossy, Slow, StoreKill, StoreStop, Step, Receivers} {
 		if !seen[what] {
 			t.Errorf("there is no %s in 50 plans", what)
 		}
@@ -58,8 +64,63 @@ func TestPlan(t *testing.T) {
 		t.Error("a disk that is not there is filled")
 	}
 	for _, f := range NewPlan(1, time.Hour, World{}).Faults {
-		if !slices.Contains([]string{Kill, Stall, Receivers}, f.What) {
+		if !slices.Contains([]string{Crash, Stop, Stall, Receivers}, f.What) {
 			t.Errorf("without a network and a server there is %s", f)
+		}
+	}
+}
+
+// TestClock: the file of a clock has the sum of its steps, and stays the same file, since programs have mapped it.
+func TestClock(t *testing.T) {
+	c, err := newClock(t.TempDir(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := os.Stat(c.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := time.Duration(0)
+	for _, by := range []time.Duration{0, 5 * time.Second, -7 * time.Second} {
+		sum += by
+		if err := c.step(by); err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(c.file)
+		if err != nil || len(b) != 8 || time.Duration(binary.NativeEndian.Uint64(b)) != sum || c.ahead() != sum {
+			t.Errorf("after a step by %s, the file has %v, and the clock is ahead by %s: %v", by, b, c.ahead(), err)
+		}
+	}
+	if last, err := os.Stat(c.file); err != nil || !os.SameFile(first, last) {
+		t.Errorf("it is another file: %v", err)
+	}
+}
+
+// TestSentAgain: a request that is sent again at once, after its connection was closed, is a part of the same attempt.
+func TestSentAgain(t *testing.T) {
+	begun := time.Now()
+	d := checker.Delivery{ID: "i", Attempt: 2, N: 3, Begun: begun}
+	kept := &record.Delivery{}
+	for _, c := range []struct {
+		name   string
+		change func(d *checker.Delivery)
+		same   bool
+	}{
+		{"at once", func(*checker.Delivery) {}, true},
+		{"another attempt", func(d *checker.Delivery) { d.Attempt = 3 }, false},
+		{"another occurrence", func(d *checker.Delivery) { d.ID = "j" }, false},
+		{"another payload", func(d *checker.Delivery) { d.N = 4 }, false},
+		{"later", func(d *checker.Delivery) { d.Begun = begun.Add(time.Minute) }, false},
+	} {
+		var r replica
+		if attempt, _ := r.again(&d); attempt != nil {
+			t.Error("nothing was cut off, and a request is sent again")
+		}
+		r.cutOff(&d, kept, true)
+		next := d
+		c.change(&next)
+		if attempt, taken := r.again(&next); (attempt == kept) != c.same || taken != c.same {
+			t.Errorf("%s: the attempt is %p, taken %v", c.name, attempt, taken)
 		}
 	}
 }

@@ -5,11 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -20,12 +21,24 @@ import (
 // client sends each request on a connection of its own.
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, Proxy: nil}}
 
-// request sends a request to a replica.
+// request sends a request to a replica. It returns when it was sent, and so was at the replica; zero if it was not.
 func (w *world) request(
 	replica int, patience time.Duration, method, path string, body []byte, header http.Header,
-) record.Answer {
+) (a record.Answer, sent time.Time) {
+	var wrote atomic.Pointer[time.Time]
+	defer func() {
+		if at := wrote.Load(); at != nil {
+			sent = *at
+		}
+	}()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: func(i httptrace.WroteRequestInfo) {
+		if i.Err == nil {
+			now := time.Now()
+			wrote.Store(&now)
+		}
+	}})
 	address := "http://" + w.replicas[replica].address + path
 	r, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
 	if err != nil {
@@ -34,14 +47,14 @@ func (w *world) request(
 	r.Header = header.Clone()
 	response, err := client.Do(r)
 	if err != nil {
-		return record.Answer{Refused: errors.Is(err, syscall.ECONNREFUSED)}
+		return record.Answer{Refused: errors.Is(err, syscall.ECONNREFUSED)}, sent
 	}
 	defer response.Body.Close() //nolint:errcheck // it is only read
 	content, err := io.ReadAll(response.Body)
 	if err != nil {
-		return record.Answer{}
+		return record.Answer{}, sent
 	}
-	return record.Answer{Status: response.StatusCode, Body: content}
+	return record.Answer{Status: response.StatusCode, Body: content}, sent
 }
 
 // client makes an operation, and makes it again while its outcome is unknown.
@@ -52,7 +65,7 @@ func (w *world) client(ctx context.Context, o *Op) {
 			return
 		}
 		seen := w.operate(o, (o.Replica+try)%len(w.replicas), try)
-		w.record.Op(seen)
+		w.observed(o, seen)
 		if seen.Status != 0 && seen.Status < 500 {
 			return
 		}
@@ -68,59 +81,86 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
+// observed records an operation; a batch is its puts.
+func (w *world) observed(o *Op, seen checker.Op) {
+	if o.Kind != checker.Batch {
+		w.record.Op(seen)
+		return
+	}
+	var puts []checker.Op
+	for i := range o.Items {
+		puts = append(puts, w.begin(&o.Items[i], seen.Replica))
+	}
+	for i, next := range record.Batch(&seen, puts) {
+		w.placed(&puts[i], &o.Items[i], next)
+	}
+	w.record.Op(puts...)
+}
+
+// begin returns an operation before it is made.
+func (w *world) begin(o *Op, replica int) checker.Op {
+	seen := checker.Op{
+		Kind: o.Kind, Key: o.Key, Replica: replica, N: o.N, Attempts: o.Attempts, Deadline: o.Deadline, CatchUp: o.CatchUp,
+		Invoked:  time.Now(),
+		Schedule: checker.Schedule{Every: o.Every, End: w.at(o.End)},
+	}
+	for _, i := range o.Instants {
+		seen.Schedule.Instants = append(seen.Schedule.Instants, w.at(i))
+	}
+	return seen
+}
+
+// at is a time since the beginning.
+func (w *world) at(d time.Duration) time.Time { return w.record.Begun().Add(d) }
+
+// placed notes the instant of a job with a delay.
+func (w *world) placed(seen *checker.Op, o *Op, next string) {
+	record.Placed(seen, o.Wait, link+within, next)
+}
+
 // operate makes an operation once.
 func (w *world) operate(o *Op, replica, try int) checker.Op {
-	at := func(d time.Duration) time.Time { return w.record.Begun().Add(d) }
 	patience := o.Patience
 	if try > 0 {
 		patience = 45 * time.Second
 	}
 	method, path, body, header := w.compose(o)
-	seen := checker.Op{
-		Kind: o.Kind, Key: o.Key, Replica: replica, N: o.N, Invoked: time.Now(),
-		Schedule: checker.Schedule{Every: o.Every, End: at(o.End)}, CatchUp: o.CatchUp,
-		Attempts: o.Attempts,
-	}
-	for _, i := range o.Instants {
-		seen.Schedule.Instants = append(seen.Schedule.Instants, at(i))
-	}
-	if _, err := record.Told(&seen, w.request(replica, patience, method, path, body, header)); err != nil {
+	clock := w.replicas[replica].clock
+	before := clock.ahead()
+	seen := w.begin(o, replica)
+	answer, sent := w.request(replica, patience, method, path, body, header)
+	seen.Arrived = sent
+	next, err := record.Told(&seen, answer)
+	if err != nil {
 		w.fault("%v", err)
 	}
+	after := clock.ahead()
+	seen.Ahead, seen.Behind = max(0, before, after), max(0, -before, -after)
+	w.placed(&seen, o, next)
 	return seen
 }
 
 // compose makes the request of an operation.
 func (w *world) compose(o *Op) (method, path string, body []byte, header http.Header) {
 	path, header = "/v1/jobs/"+o.Key, make(http.Header)
-	instant := func(d time.Duration) string { return w.record.Begun().Add(d).UTC().Format("2006-01-02T15:04:05.000Z") }
-	callback := map[string]any{"type": "http", "data": map[string]any{
-		"url": "http://" + o.Key + host + "/", "payload": record.Payload{N: o.N},
-	}}
 	switch o.Kind {
 	case checker.Put, checker.Create:
-		d := map[string]any{
-			"callback": callback,
-			"retry":    map[string]any{"maxAttempts": o.Attempts, "initial": "500ms", "max": "4s"},
-		}
-		if o.Every > 0 {
-			d["crontab"] = fmt.Sprintf("*/%d * * * * *", o.Every/time.Second)
-			d["endAt"], d["catchUp"] = instant(o.End), o.CatchUp
-		} else {
-			schedules := make([]string, len(o.Instants))
-			for i, at := range o.Instants {
-				schedules[i] = instant(at)
-			}
-			d["schedules"] = schedules
-		}
 		if o.Kind == checker.Create {
 			header.Set("If-None-Match", "*")
 		}
 		header.Set("Content-Type", "application/json")
-		return http.MethodPut, path, encoded(d), header
+		return http.MethodPut, path, encoded(w.definition(o)), header
+	case checker.Batch:
+		for i := range o.Items {
+			d := w.definition(&o.Items[i])
+			d["key"] = o.Items[i].Key
+			body = append(append(body, encoded(d)...), '\n')
+		}
+		header.Set("Content-Type", "application/x-ndjson")
+		return http.MethodPost, "/v1/jobs/batch", body, header
 	case checker.Amend:
 		header.Set("Content-Type", "application/merge-patch+json")
-		return http.MethodPatch, path, encoded(map[string]any{"callback": callback}), header
+		return http.MethodPatch, path, encoded(map[string]any{"callback": callbackOf(o)}), header
 	case checker.Cancel:
 		return http.MethodDelete, path, nil, header
 	case checker.Pause, checker.Resume, checker.Trigger:
@@ -130,6 +170,24 @@ func (w *world) compose(o *Op) (method, path string, body []byte, header http.He
 	default:
 		return http.MethodGet, path, nil, header
 	}
+}
+
+func callbackOf(o *Op) map[string]any {
+	return map[string]any{"type": "http", "data": map[string]any{
+		"url": "http://" + o.Key + host + "/", "payload": record.Payload{N: o.N},
+	}}
+}
+
+// definition makes the job of a put.
+func (w *world) definition(o *Op) map[string]any {
+	j := record.Job{
+		Callback: callbackOf(o), Attempts: o.Attempts, Deadline: o.Deadline, Wait: o.Wait, Steps: o.Steps,
+		Every: o.Every, End: w.at(o.End), CatchUp: o.CatchUp,
+	}
+	for _, at := range o.Instants {
+		j.Instants = append(j.Instants, w.at(at))
+	}
+	return j.Body()
 }
 
 func encoded(v any) []byte {
@@ -142,7 +200,8 @@ func encoded(v any) []byte {
 
 // get asks a replica.
 func (w *world) get(replica int, _, path string) record.Answer {
-	return w.request(replica, 30*time.Second, http.MethodGet, path, nil, nil)
+	a, _ := w.request(replica, 30*time.Second, http.MethodGet, path, nil, nil)
+	return a
 }
 
 // keys returns the keys of all operations.

@@ -1,6 +1,6 @@
 // Package chaos runs the built program, several replicas of it on a real store, and makes faults happen around them:
-// processes are killed and stopped, requests to the store and its answers are lost, the store restarts, its disk is
-// full. Clients submit and change jobs meanwhile. What they were told and what receivers saw is a history, which
+// processes are killed and stopped, clocks are set, requests to the store and its answers are lost, the store restarts,
+// its disk is full. Clients submit and change jobs meanwhile. What they were told and what receivers saw is a history, which
 // package checker judges. A seed makes a plan; but processes and networks are real, so the same plan gives another
 // history each time.
 package chaos
@@ -14,9 +14,10 @@ import (
 	"github.com/carillon-scheduler/carillon/sim/checker"
 )
 
-// What a fault is.
+// The kinds of faults. The checker knows those names that the simulation has too.
 const (
-	Kill      = "kill"       // the replica's process is killed, and starts again at the end
+	Crash     = "crash"      // the replica's process is killed, and starts again at the end
+	Stop      = "stop"       // the replica's process is asked to end, by SIGTERM, and starts again at the end
 	Stall     = "stall"      // the replica's process is stopped
 	Cut       = "cut"        // connections between the replica and the store are closed, and none is made
 	Hang      = "hang"       // nothing passes between the replica and the store, and nobody is told
@@ -25,6 +26,7 @@ const (
 	StoreKill = "store-kill" // the store's server is killed, and starts again at the end
 	StoreStop = "store-stop" // the same, but it stops in good order
 	Full      = "full"       // the store's disk is full
+	Step      = "step"       // the replica's clock is set by By, and back at the end
 	Receivers = "receivers"  // receivers answer late, wrongly, or never
 )
 
@@ -36,6 +38,8 @@ type World struct {
 	Server bool
 	// Disk is set if the store's disk can be filled.
 	Disk bool
+	// Clocks is set if clocks can be set.
+	Clocks bool
 }
 
 // Fault is a fault, by its times since the beginning. Replica is -1 for all.
@@ -43,6 +47,8 @@ type Fault struct {
 	What    string
 	At, For time.Duration
 	Replica int
+	// By is the step of a clock.
+	By time.Duration
 }
 
 // String shows a fault in a line.
@@ -50,6 +56,9 @@ func (f Fault) String() string {
 	s := fmt.Sprintf("%7.1fs  %s for %s", f.At.Seconds(), f.What, f.For.Round(100*time.Millisecond))
 	if f.Replica >= 0 {
 		s += fmt.Sprintf(" at replica %d", f.Replica)
+	}
+	if f.What == Step {
+		s += fmt.Sprintf(" by %s", f.By)
 	}
 	return s
 }
@@ -67,6 +76,12 @@ type Op struct {
 	Every, End time.Duration
 	Attempts   int
 	CatchUp    string
+	// Steps has the instants submitted as the steps of a sequence. Wait is the delay of a job that has no instants, and
+	// Deadline that of its occurrences.
+	Steps          bool
+	Wait, Deadline time.Duration
+	// Items are the puts of a batch.
+	Items []Op
 	// Patience is how long the client waits for the answer.
 	Patience time.Duration
 	// Again is how often it sends the same once more, while it does not know the outcome.
@@ -77,6 +92,8 @@ type Op struct {
 type Plan struct {
 	Seed     uint64
 	Replicas int
+	// Skew are the differences of the replicas' clocks from the true time.
+	Skew []time.Duration
 	// Until is the time at which the last fault begins.
 	Until  time.Duration
 	Ops    []Op
@@ -87,14 +104,28 @@ type Plan struct {
 // those of few keys with many.
 const round = 20 * time.Second
 
+// largestStep is that of a clock.
+const largestStep = 10 * time.Second
+
 // NewPlan makes the plan of a seed.
 func NewPlan(seed uint64, length time.Duration, w World) *Plan {
 	r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // it must be repeatable
 	p := &Plan{Seed: seed, Replicas: 2 + r.IntN(2), Until: length}
+	for range p.Replicas {
+		skew := time.Duration(0)
+		if w.Clocks && w.Relay && r.IntN(3) == 0 { // else they are on one machine
+			skew = upTo(r, 4*time.Second) - 2*time.Second
+		}
+		p.Skew = append(p.Skew, skew)
+	}
 	n := 1
 	for begin := time.Duration(0); begin < length; begin += round {
+		var keys []string
 		for key := range 5 + r.IntN(5) {
-			p.addOps(r, begin, fmt.Sprintf("r%d%c", begin/round, 'a'+key), &n)
+			keys = append(keys, fmt.Sprintf("r%d%c", begin/round, 'a'+key))
+		}
+		for _, key := range keys {
+			p.addOps(r, begin, key, keys, &n)
 		}
 	}
 	slices.SortStableFunc(p.Ops, func(a, b Op) int { return int(a.At - b.At) })
@@ -106,13 +137,13 @@ func upTo(r *rand.Rand, d time.Duration) time.Duration {
 	return time.Duration(r.Int64N(int64(d/time.Millisecond)+1)) * time.Millisecond
 }
 
-// addOps adds the operations on a key.
-func (p *Plan) addOps(r *rand.Rand, begin time.Duration, key string, n *int) {
+// addOps adds the operations on a key, which are sometimes about others too.
+func (p *Plan) addOps(r *rand.Rand, begin time.Duration, key string, keys []string, n *int) {
 	kinds := []struct {
 		kind  checker.Kind
 		share int
 	}{
-		{checker.Put, 36}, {checker.Create, 6}, {checker.Amend, 10}, {checker.Cancel, 12}, {checker.Pause, 6},
+		{checker.Put, 32}, {checker.Batch, 4}, {checker.Create, 6}, {checker.Amend, 10}, {checker.Cancel, 12}, {checker.Pause, 6},
 		{checker.Resume, 8}, {checker.Trigger, 6}, {checker.Redrive, 5}, {checker.Get, 11},
 	}
 	for i := range 4 + r.IntN(9) {
@@ -132,13 +163,16 @@ func (p *Plan) addOps(r *rand.Rand, begin time.Duration, key string, n *int) {
 			}
 		}
 		switch o.Kind {
-		case checker.Put, checker.Create:
-			o.N = *n
-			*n++
-			p.schedule(r, &o)
-		case checker.Amend:
-			o.N = *n
-			*n++
+		case checker.Put, checker.Create, checker.Amend:
+			define(r, &o, n)
+		case checker.Batch:
+			for _, other := range keys {
+				if item := o; other == key || r.IntN(3) == 0 {
+					item.Kind, item.Key = checker.Put, other
+					define(r, &item, n)
+					o.Items = append(o.Items, item)
+				}
+			}
 		default:
 		}
 		if r.IntN(8) == 0 { // the answer is lost to it
@@ -149,13 +183,26 @@ func (p *Plan) addOps(r *rand.Rand, begin time.Duration, key string, n *int) {
 	}
 }
 
-// schedule draws when a job fires.
-func (p *Plan) schedule(r *rand.Rand, o *Op) {
-	if r.IntN(3) == 0 {
+// define gives a put, a creation or an amendment its payload, and its schedule.
+func define(r *rand.Rand, o *Op, n *int) {
+	o.N = *n
+	if *n++; o.Kind == checker.Amend {
+		return
+	}
+	if r.IntN(5) == 0 {
+		o.Deadline = upTo(r, 8*time.Second) + time.Second
+	}
+	switch draw := r.IntN(12); {
+	case draw < 4:
 		o.Every = []time.Duration{time.Second, 2 * time.Second, 5 * time.Second}[r.IntN(3)]
 		o.End = o.At + 5*time.Second + upTo(r, 25*time.Second)
 		o.CatchUp = []string{"all", "all", "latest", "none"}[r.IntN(4)]
 		return
+	case draw == 4:
+		o.Wait = upTo(r, 12*time.Second) + time.Millisecond
+		return
+	case draw < 7:
+		o.Steps = true
 	}
 	// On a grid, so that definitions have instants in common.
 	const grid = time.Second
@@ -168,7 +215,7 @@ func (p *Plan) schedule(r *rand.Rand, o *Op) {
 
 // addFaults adds faults that the world can make. At most one at a time is about all replicas.
 func (p *Plan) addFaults(r *rand.Rand, w World) {
-	kinds := []string{Kill, Kill, Stall, Stall, Receivers}
+	kinds := []string{Crash, Crash, Stop, Stall, Stall, Receivers}
 	if w.Relay {
 		kinds = append(kinds, Cut, Hang, Lossy, Lossy, Lossy, Slow)
 	}
@@ -177,6 +224,9 @@ func (p *Plan) addFaults(r *rand.Rand, w World) {
 	}
 	if w.Disk {
 		kinds = append(kinds, Full, Full)
+	}
+	if w.Clocks {
+		kinds = append(kinds, Step, Step)
 	}
 	var everywhere time.Duration // the end of the last fault that was about all
 	busy := make([]time.Duration, p.Replicas)
@@ -189,6 +239,18 @@ func (p *Plan) addFaults(r *rand.Rand, w World) {
 				continue
 			}
 			everywhere = at + f.For + 2*time.Second
+		case Step:
+			f.By = upTo(r, 2*largestStep) - largestStep
+			f.For *= 3
+			if w.Relay {
+				break
+			}
+			// All are on one machine, whose clock it is, and the store's. Two steps within a callback's time may make a lease
+			// end before its callback.
+			if f.Replica = -1; at < everywhere {
+				continue
+			}
+			everywhere = at + f.For + callbackTimeout + 2*time.Second
 		case Stall:
 			if r.IntN(4) == 0 {
 				f.For += Lease

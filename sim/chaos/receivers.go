@@ -49,7 +49,7 @@ func (w *world) chance(d time.Duration) time.Duration {
 
 // take takes a delivery, or not.
 func (r *replica) take(response http.ResponseWriter, request *http.Request) {
-	begun := time.Now()
+	begun, ahead := time.Now(), r.clock.ahead()
 	body, err := io.ReadAll(request.Body)
 	if err != nil {
 		return // the replica cut it off
@@ -64,16 +64,20 @@ func (r *replica) take(response http.ResponseWriter, request *http.Request) {
 		r.fault("a delivery can't be read: %v, %v: %s", err, err2, body)
 		return
 	}
-	attempt := r.record.Delivery(checker.Delivery{
+	seen := checker.Delivery{
 		Replica: r.index, ID: request.Header.Get("Webhook-Id"), Key: strings.TrimSuffix(request.Host, host),
-		Instant: instant, Attempt: number, N: payload.N, Begun: begun, Local: begun,
-	})
-	took, answered := false, false
+		Instant: instant, Attempt: number, N: payload.N, Begun: begun, Local: begun.Add(ahead),
+	}
+	attempt, took := r.again(&seen)
+	if attempt == nil {
+		attempt = new(r.record.Delivery(seen))
+	}
+	answered, told := false, false
 	defer func() {
 		ended := time.Now()
-		told := answered && request.Context().Err() == nil
-		attempt.End(ended, took, told)
+		attempt.End(ended, took, told && request.Context().Err() == nil)
 		if !answered {
+			r.cutOff(&seen, attempt, took)
 			panic(http.ErrAbortHandler) // the connection is closed
 		}
 	}()
@@ -89,13 +93,13 @@ func (r *replica) take(response http.ResponseWriter, request *http.Request) {
 	switch r.behaviour() {
 	case record.Late:
 		if !wait(r.chance(4 * time.Second)) {
-			took = r.coin()
+			took = took || r.coin()
 			return
 		}
 	case record.Never:
 		// The attempt is over then, even if the replica is stopped and does not hang up.
 		wait(callbackTimeout)
-		took = r.coin()
+		took = took || r.coin()
 		return
 	case record.Wrong:
 		status = http.StatusInternalServerError
@@ -113,9 +117,39 @@ func (r *replica) take(response http.ResponseWriter, request *http.Request) {
 			return
 		}
 	}
-	took, answered = status == http.StatusOK, true
+	answered, told = true, status == http.StatusOK
+	took = took || told
 	response.WriteHeader(status)
 	_ = http.NewResponseController(response).Flush()
+}
+
+// cut is an attempt whose connection was closed before an answer.
+type cut struct {
+	seen    checker.Delivery
+	attempt *record.Delivery
+	took    bool
+	at      time.Time
+}
+
+// cutOff keeps an attempt whose connection is closed now.
+func (r *replica) cutOff(d *checker.Delivery, attempt *record.Delivery, took bool) {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	r.cuts = append(r.cuts, cut{*d, attempt, took, time.Now()})
+}
+
+// again returns the attempt of which a request is a part: a request is sent once more at once, as a part of the same
+// attempt, if its connection, which was in use before, turns out to be closed. It is nil if the request is an attempt of
+// its own. Taken is set if the receiver took the first one.
+func (r *replica) again(d *checker.Delivery) (attempt *record.Delivery, taken bool) {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	for i := len(r.cuts) - 1; i >= 0; i-- {
+		if c := &r.cuts[i]; c.seen.ID == d.ID && c.seen.Attempt == d.Attempt && c.seen.N == d.N && d.Begun.Sub(c.at) < time.Second {
+			return c.attempt, c.took
+		}
+	}
+	return nil, false
 }
 
 func (w *world) coin() bool { return w.chance(2) == 0 }

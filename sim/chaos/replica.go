@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // replica is a replica, through all its processes.
@@ -25,19 +26,30 @@ type replica struct {
 	proxy   *http.Server
 	through string // the proxy's address
 	log     string // a file
+	clock   *clock
 
 	lock    sync.Mutex
 	command *exec.Cmd
 	exited  chan struct{}
 	meant   bool // its end
+	cuts    []cut
 }
 
 // newReplica makes a replica and starts it.
 func (w *world) newReplica(ctx context.Context, index int) (*replica, error) {
 	r := &replica{world: w, index: index, store: w.o.Store}
 	r.log = filepath.Join(w.folder, fmt.Sprintf("replica-%d.log", index))
+	var err error
+	// On one machine, they have its clock.
+	if index > 0 && w.target == "" {
+		r.clock = w.replicas[0].clock
+	} else if r.clock, err = newClock(w.folder, index); err != nil {
+		return nil, err
+	}
+	if err := r.clock.step(w.plan.Skew[index]); err != nil {
+		return nil, err
+	}
 	if w.target != "" {
-		var err error
 		if r.relay, err = newRelay(ctx, w.target, w.plan.Seed+uint64(index)); err != nil { //nolint:gosec // small
 			return nil, err
 		}
@@ -67,8 +79,8 @@ func (r *replica) start(ctx context.Context) error {
 	c := exec.Command(r.o.Program, "serve", "--listen="+r.address, "--store="+r.store, //nolint:gosec,noctx // see above
 		"--lease="+Lease.String(), "--callback-timeout="+callbackTimeout.String(), "--tick=250ms",
 		"--concurrency="+strconv.Itoa(slots), "--log-format=json", "--store-wait=10m",
-		"--shutdown-timeout=5s", "--history=1h")
-	c.Env = append(os.Environ(), "HTTP_PROXY=http://"+r.through, "NO_PROXY=")
+		"--shutdown-timeout="+shutdown.String(), "--history=1h")
+	c.Env = append(os.Environ(), "HTTP_PROXY=http://"+r.through, "NO_PROXY=", ClockVariable+"="+r.clock.file)
 	c.Stdout, c.Stderr = log, log
 	if err := c.Start(); err != nil {
 		return err
@@ -100,6 +112,21 @@ func (r *replica) kill() {
 	if command != nil {
 		_ = command.Process.Kill() // it may have ended already
 		<-exited
+	}
+}
+
+// stop asks the replica's process to end, and waits until it has ended.
+func (r *replica) stop() {
+	r.lock.Lock()
+	r.meant = true
+	command, exited := r.command, r.exited
+	r.lock.Unlock()
+	_ = command.Process.Signal(syscall.SIGTERM) // it may have ended already
+	select {
+	case <-exited:
+	case <-time.After(shutdown + within):
+		r.fault("replica %d was asked to end, and does not", r.index)
+		r.kill()
 	}
 }
 

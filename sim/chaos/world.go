@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,13 +16,20 @@ import (
 
 	"github.com/carillon-scheduler/carillon/sim/checker"
 	"github.com/carillon-scheduler/carillon/sim/record"
+	"github.com/carillon-scheduler/carillon/store/storeurl"
 )
 
 // The options of the replicas. The times are shorter than the defaults, so that more happens in a run.
 const (
 	Lease           = 20 * time.Second
 	callbackTimeout = 8 * time.Second
+	shutdown        = 5 * time.Second
 	slots           = 16
+	// settles is the longest time until outcomes are written once the store is well: that of a call that was given to it
+	// before, and the pauses between tries.
+	settles = 12 * time.Second
+	// link is the longest time that a request is under way between a client and a replica.
+	link = 4 * time.Second
 	// within is the time in which a change takes effect, or never, as docs/guarantees.md says.
 	within = 30 * time.Second
 	// settling is the longest time after the faults in which everything due must be done. It exceeds a lease and the
@@ -31,10 +37,12 @@ const (
 	settling = 2 * time.Minute
 )
 
-// Options say what to run.
+// Options are those of a run.
 type Options struct {
 	// Program is the path of the built service.
 	Program string
+	// Settable is set if the program reads how far its clock is set from the file that [ClockVariable] names.
+	Settable bool
 	// Store is the store's address. It must be empty, and belongs to the run.
 	Store string
 	// Control is the path of a program that stops, starts and kills the store's server, by these words; empty for none.
@@ -44,7 +52,7 @@ type Options struct {
 	// Length is how long there are faults.
 	Length time.Duration
 	Seed   uint64
-	// Out is where the plan and what is found are printed.
+	// The plan and the findings are printed to Out.
 	Out io.Writer
 }
 
@@ -60,17 +68,17 @@ type world struct {
 
 	lock   sync.Mutex
 	random *rand.Rand
-	faults []string // what is wrong besides the guarantees that the checker judges
+	faults []string // those besides the guarantees that the checker judges
 	calm   bool
 	sick   int // receivers' faults of this moment
 }
 
-// Result is what a run has shown.
+// Result is the outcome of a run.
 type Result struct {
 	Plan    *Plan
 	History checker.History
 	Lines   []record.Line // about the world
-	// Faults are what is wrong besides guarantees, such as a replica that ended by itself.
+	// Faults are those besides broken guarantees, such as a replica that ended by itself.
 	Faults []string
 	// Folder has the logs of the replicas.
 	Folder string
@@ -78,14 +86,23 @@ type Result struct {
 
 // Run runs the plan of a seed. An error says why it could not be run. The caller removes the folder.
 func Run(ctx context.Context, o Options) (*Result, error) {
-	w := &world{o: o, random: random(o.Seed), record: record.New(checker.History{
-		Lease: Lease, CallbackTimeout: callbackTimeout, Within: within, Link: 4 * time.Second, Slots: slots,
-		CountsApart: strings.HasPrefix(o.Store, "mongodb"),
-	})}
-	if u, err := url.Parse(o.Store); err == nil && u.Host != "" {
-		w.target = u.Host
+	w := &world{o: o, random: random(o.Seed)}
+	if u, err := storeurl.Parse(o.Store, "mongodb", "postgres", "redis"); err == nil {
+		w.target = u.Hosts()[0]
 	}
-	w.plan = NewPlan(o.Seed, o.Length, World{Relay: w.target != "", Server: o.Control != "", Disk: o.Disk != ""})
+	h := checker.History{
+		Lease: Lease, CallbackTimeout: callbackTimeout, Within: within, Link: link, Slots: slots, Settles: settles,
+		CountsApart: strings.HasPrefix(o.Store, "mongodb"),
+	}
+	if w.target != "" {
+		h.ClockBound = min(Lease-callbackTimeout, Lease/2) / 2
+	} else if o.Settable { // SQLite has the replicas' clock, so it is never found wrong, and a request's time ends by it
+		h.Within += largestStep
+	}
+	w.record = record.New(h)
+	w.plan = NewPlan(o.Seed, o.Length, World{
+		Relay: w.target != "", Server: o.Control != "", Disk: o.Disk != "", Clocks: o.Settable,
+	})
 	for _, f := range w.plan.Faults {
 		_, _ = fmt.Fprintln(o.Out, f)
 	}
@@ -154,14 +171,22 @@ func (w *world) happen(ctx context.Context, f *Fault) {
 	from, until := time.Now(), time.Time{}
 	of := f.Replica
 	switch f.What {
-	case Kill:
+	case Crash, Stop:
 		r := w.replicas[f.Replica]
-		r.kill()
+		if f.What == Stop {
+			r.stop()
+		} else {
+			r.kill()
+			from = time.Now()
+		}
 		sleep(ctx, f.For)
 		if err := r.start(ctx); err != nil {
 			w.fault("replica %d can't be started: %v", f.Replica, err)
 		}
 		until = time.Now().Add(Lease) // as long as its claims last
+	case Step:
+		w.step(ctx, f)
+		return
 	case Stall:
 		r := w.replicas[f.Replica]
 		r.signal(syscall.SIGSTOP)
@@ -185,6 +210,9 @@ func (w *world) happen(ctx context.Context, f *Fault) {
 			sleep(ctx, f.For)
 			err = remove()
 		}
+		if w.o.Control != "" { // a server may end without space
+			w.control("start")
+		}
 		if err != nil {
 			w.fault("the disk can't be filled: %v", err)
 		}
@@ -200,13 +228,34 @@ func (w *world) happen(ctx context.Context, f *Fault) {
 	w.record.Note("%s ends", f)
 }
 
+// step sets the clock of a replica, or of all, which is one, and back at the end.
+func (w *world) step(ctx context.Context, f *Fault) {
+	replicas := w.replicas
+	if f.Replica >= 0 {
+		replicas = replicas[f.Replica : f.Replica+1]
+	}
+	from := time.Now()
+	err := replicas[0].clock.step(f.By)
+	if !replicas[0].shows(ctx) {
+		w.fault("the clock of replica %d does not show that it is set", replicas[0].index)
+	}
+	sleep(ctx, time.Until(from.Add(f.For)))
+	if err = errors.Join(err, replicas[0].clock.step(-f.By)); err != nil {
+		w.fault("a clock can't be set: %v", err)
+	}
+	for _, r := range replicas {
+		w.record.Trouble(f.What, r.index, from, time.Now())
+	}
+	w.record.Note("%s ends", f)
+}
+
 func (w *world) with(f func()) {
 	w.lock.Lock()
 	defer w.lock.Unlock()
 	f()
 }
 
-// fault notes what must not be.
+// fault notes an event that must not be.
 func (w *world) fault(format string, args ...any) {
 	w.record.Note("wrong: "+format, args...)
 	w.with(func() { w.faults = append(w.faults, fmt.Sprintf(format, args...)) })

@@ -61,8 +61,8 @@ func (j *Job) Body() map[string]any {
 	return d
 }
 
-// Batch gives each put of a batch what the batch's own answer says of it; each has what was known of it before. It
-// returns the next instants that the answer names, or empty texts.
+// Batch gives each put of a batch its part of the batch's own answer. It returns the next instants that the answer names,
+// or empty texts.
 func Batch(batch *checker.Op, puts []checker.Op) (next []string) {
 	type result struct {
 		Index, Status, Skipped, Settled, InFlight int
