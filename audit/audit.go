@@ -65,7 +65,7 @@ type Entry struct {
 	Missing int `json:"missing,omitzero"`
 }
 
-// Result is how a request ended.
+// Result is the result of a request.
 type Result string
 
 // The results.
@@ -155,7 +155,7 @@ func start(to io.Writer, log *slog.Logger, m *metrics) *Log {
 }
 
 // Write adds a line. It never blocks: a line without room is counted as missing. Refusals have room in half of the
-// queue, since anybody can cause them: the other half is for changes. Refusals of unknown callers that come within a
+// queue, since any client can cause them: the other half is for changes. Refusals of unknown callers that come within a
 // second from one address have two lines: one for the first, and one with the number of the others.
 func (l *Log) Write(e Entry) {
 	if l == nil {

@@ -199,7 +199,7 @@ func TestRotation(t *testing.T) {
 
 	must(os.Remove(old))
 	must(os.Rename(path, filepath.Join(t.TempDir(), "elsewhere")))
-	must(os.Remove(dir)) // there is no place for another: the one that was moved goes on
+	must(os.Remove(dir)) // no new file can be made: the moved one stays in use
 	tr.Write(entry("e"))
 	must(tr.Close())
 	if written, dropped := tr.counted(); written != 5 || dropped != 0 {

@@ -12,9 +12,9 @@ const (
 	mostNamed = 1000
 )
 
-// refusals counts the refused requests of callers that could not be identified, since anybody can make any number of
-// them. Of those with the same address and status, the first one has a line at once, and all others of the next second
-// have one line together. If there are too many addresses, those beyond the bound share lines without an address.
+// refusals counts the refused requests of unidentified callers, since any client can make any number of them. Of those
+// with the same address and status, the first one has a line at once, and all others of the next second have one line
+// together. If there are too many addresses, those beyond the bound share lines without an address.
 type refusals struct {
 	mu   sync.Mutex
 	more map[refusal]*Entry // nil values for those with one line so far; a nil map while nothing is counted

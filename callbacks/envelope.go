@@ -11,14 +11,14 @@ import (
 
 // Message is the content of a delivery: the payload, in the envelope that its job asks for.
 type Message struct {
-	// ContentType is that of the body; empty if there is no body. A job's own headers may say otherwise, but not of a
-	// structured event, which would be taken for something else.
+	// ContentType is the content type of the body; empty if there is no body. A job's own headers may override it, but not
+	// for a structured event, which receivers would not recognize.
 	ContentType string
 	// Body is nil if there is none.
 	Body []byte
-	// Attributes are those of an event in binary mode, without datacontenttype, which is the ContentType there. The sender
-	// makes each a header, named as the protocol's binding to CloudEvents says. They win over the job's own headers, none
-	// of which may be a datacontenttype.
+	// Attributes are the attributes of an event in binary mode, without datacontenttype, which is the ContentType there.
+	// The sender makes each a header, named as the protocol's binding to CloudEvents says. They win over the job's own
+	// headers, none of which may be a datacontenttype.
 	Attributes []Attribute
 }
 

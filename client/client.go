@@ -32,20 +32,20 @@ import (
 	"time"
 )
 
-// Config says how a client reaches a service.
+// Config configures a client.
 type Config struct {
 	// URL is the address of the service, such as https://carillon.example.com. It may have a path, which is put before
 	// those of the API.
 	URL string
 	// Key is the API key or the token; empty where the service asks for none.
 	Key string
-	// Tenant is whose jobs all requests are about; empty for the default, which depends on the key. [Client.For] makes a
-	// client for another tenant.
+	// Tenant is the tenant of all requests; empty for the default, which depends on the key. [Client.For] makes a client
+	// for another tenant.
 	Tenant string
 	// HTTP makes the requests. Nil is a client that waits up to 75 s for the beginning of an answer, and otherwise as
 	// long as the context says. A client with a Timeout breaks long batches.
 	HTTP *http.Client
-	// Attempts is how often a request is made at most; 0 means 6, and 1 means that nothing is sent again.
+	// Attempts is the maximum number of attempts of a request; 0 means 6, and 1 means no second attempt.
 	Attempts int
 	// Pause is the longest pause before the second attempt. It doubles with each further attempt, up to 30 s, and each
 	// pause is random up to that. 0 means 200 ms. A Retry-After of the service is obeyed, up to a minute.
@@ -102,7 +102,7 @@ const (
 	once
 )
 
-// request is one request, as often as it is made.
+// request is one request with all its attempts.
 type request struct {
 	method, path string
 	query        url.Values

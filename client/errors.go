@@ -45,7 +45,7 @@ type Error struct {
 	Quota *Quota `json:"quota,omitempty"`
 	// RequestID names the request in the service's log and audit trail.
 	RequestID string `json:"requestId,omitempty"`
-	// RetryAfter is how long the service asks to wait; 0 if it does not say.
+	// RetryAfter is the pause that the service asks for; 0 if it names none.
 	RetryAfter time.Duration `json:"-"`
 	// MayHaveHappened is true if the answer of an earlier attempt was lost. A 412 may then mean that this attempt took
 	// effect: read the job and compare.

@@ -46,7 +46,7 @@ func (d *Duration) UnmarshalText(text []byte) error {
 // String returns the duration in Go's form.
 func (d Duration) String() string { return time.Duration(d).String() }
 
-// Job is a job as it is submitted. It has exactly one of Schedules, Delay, Crontab and Steps.
+// Job is a job in the form of a submission. It has exactly one of Schedules, Delay, Crontab and Steps.
 type Job struct {
 	// Key names the job, uniquely in its tenant: 1 to 255 bytes of UTF-8 without control characters.
 	Key string `json:"key,omitempty"`
@@ -68,19 +68,19 @@ type Job struct {
 	// Past is the treatment of instants that have passed: [PastFire], [PastSkip] or [PastReject]. Empty means that they
 	// fire if the submission creates the job, and are skipped if it replaces one.
 	Past string `json:"past,omitempty"`
-	// Deadline is how long after its instant an occurrence may still be attempted; 0 for ever.
+	// Deadline is the time after its instant up to which an occurrence may be attempted; 0 for ever.
 	Deadline Duration `json:"deadline,omitzero"`
 	// Spread is the window over which the occurrences of many jobs at one instant are spread.
 	Spread Duration `json:"spread,omitzero"`
 	// CatchUp is which instants of a crontab fire late: "latest" (the default), "all" or "none".
 	CatchUp string `json:"catchUp,omitempty"`
-	// ExpectBy is how long after each instant a check-in is expected, see [Client.CheckIn]; 0 for none.
+	// ExpectBy is the time after each instant within which a check-in is expected, see [Client.CheckIn]; 0 for none.
 	ExpectBy Duration `json:"expectBy,omitzero"`
 	// Priority is "high", "normal" or "low"; empty for the tenant's.
 	Priority string `json:"priority,omitempty"`
 	// Destination limits the callbacks to the destination.
 	Destination *DestinationLimits `json:"destination,omitempty"`
-	// Retry is how failed occurrences are tried again; nil for the defaults.
+	// Retry is the retry policy of failed occurrences; nil for the defaults.
 	Retry *Retry `json:"retry,omitempty"`
 	// Callback is the call to make.
 	Callback Callback `json:"callback"`
@@ -114,7 +114,7 @@ type DestinationLimits struct {
 	RatePerSecond float64 `json:"ratePerSecond,omitempty"`
 }
 
-// Retry is how a failed occurrence is tried again. A zero field has its default: 100 attempts, 1s, 2 and 1h.
+// Retry is a retry policy of failed occurrences. A zero field has its default: 100 attempts, 1s, 2 and 1h.
 type Retry struct {
 	MaxAttempts int      `json:"maxAttempts,omitempty"`
 	Initial     Duration `json:"initial,omitzero"`
@@ -203,12 +203,13 @@ type Accepted struct {
 	// Occurrences are in the store to fire. Skipped ones had passed and will not fire.
 	Occurrences int `json:"occurrences"`
 	Skipped     int `json:"skipped"`
-	// Settled is how many of the occurrences that the replaced job had too were settled before, and do not fire again.
+	// Settled is the number of occurrences that the replaced job had too and that were settled before. They do not fire
+	// again.
 	Settled int `json:"settled,omitempty"`
 	Missed  int `json:"missed,omitempty"`
 	// NextInstant is the earliest instant that will fire; zero if none will.
 	NextInstant time.Time `json:"nextInstant,omitzero"`
-	// InFlight is how many occurrences of the replaced job a replica held; nil if none was replaced.
+	// InFlight is the number of the replaced job's occurrences that a replica held; nil if no job was replaced.
 	InFlight *int `json:"inFlight,omitempty"`
 	// Created is true if there was no job of the key.
 	Created bool `json:"-"`
@@ -228,7 +229,7 @@ type JobView struct {
 	Outcomes    *Outcomes    `json:"outcomes,omitempty"`
 	LastOutcome *LastOutcome `json:"lastOutcome,omitempty"`
 	NextInstant time.Time    `json:"nextInstant,omitzero"`
-	// Pending is how many occurrences of the key are in the store.
+	// Pending is the number of occurrences of the key in the store.
 	Pending int `json:"pending"`
 	// Occurrences is the first page of the pending ones; [Client.Occurrences] has all.
 	Occurrences []Occurrence `json:"occurrences"`
@@ -281,7 +282,7 @@ type JobSummary struct {
 
 // Cancelled is the answer to a cancellation.
 type Cancelled struct {
-	// Jobs is how many jobs were cancelled, if that was by prefix.
+	// Jobs is the number of jobs that a cancel by prefix has cancelled.
 	Jobs int `json:"jobs,omitempty"`
 	// Cancelled occurrences never fire. InFlight ones were held by a replica: they may be delivered, and are never
 	// retried.
@@ -438,23 +439,24 @@ type Tenant struct {
 	Settings          TenantSettings `json:"settings"`
 }
 
-// TenantSettings is how a tenant is served. A zero field has its default.
+// TenantSettings are the settings of a tenant. A zero field has its default.
 type TenantSettings struct {
 	Weight      float64 `json:"weight,omitempty"`
 	Priority    string  `json:"priority,omitempty"`
 	MaxInFlight int     `json:"maxInFlight,omitempty"`
 	Paused      bool    `json:"paused,omitempty"`
-	// Events says where events about the tenant are sent; nil for nowhere.
+	// Events has the settings of events about the tenant; nil for no events.
 	Events *EventSettings `json:"events,omitempty"`
 }
 
-// EventSettings say which events of a tenant are delivered, and to whom.
+// EventSettings select the delivered events of a tenant, and their receiver.
 type EventSettings struct {
 	// Callback gets the events, as CloudEvents.
 	Callback Callback `json:"callback"`
 	// Types are those that are delivered, such as "carillon.deadletter.created"; none means all.
 	Types []string `json:"types,omitempty"`
-	// PerMinute is how many a replica makes in a minute, besides a summary of the others; 0 for 60.
+	// PerMinute is the maximum number of events that a replica makes in a minute, besides a summary of the others; 0 for
+	// 60.
 	PerMinute int `json:"perMinute,omitempty"`
 }
 
@@ -539,7 +541,7 @@ type SigningGeneration struct {
 	PublicKey string    `json:"publicKey,omitempty"`
 }
 
-// Backlog is how much there is to fire.
+// Backlog counts the pending occurrences.
 type Backlog struct {
 	At            time.Time            `json:"at"`
 	Pending       int                  `json:"pending"`
@@ -599,14 +601,14 @@ type BatchResult struct {
 	Err error `json:"-"`
 }
 
-// Status is how well the service does. With a key that is not for all tenants, it has AsOf and Objectives alone.
+// Status is the state of the service. With a key that is not for all tenants, it has only AsOf and Objectives.
 type Status struct {
-	// Version is that of the replica that answers, and Uptime for how long it has run.
+	// Version is the version of the replica that answers, and Uptime the time since its start.
 	Version  string    `json:"version,omitempty"`
 	AsOf     time.Time `json:"asOf"`
 	Uptime   Duration  `json:"uptime,omitzero"`
 	Replicas []Replica `json:"replicas,omitempty"`
-	// Lateness is how long after their instants occurrences were fired for the first time.
+	// Lateness is the time from the instants of occurrences to their first firings.
 	Lateness       Lateness           `json:"lateness,omitzero"`
 	FiredPerSecond float64            `json:"firedPerSecond,omitempty"`
 	Objectives     []Objective        `json:"objectives"`
@@ -651,7 +653,7 @@ type Objective struct {
 	Within Duration `json:"within"`
 	// Met is the part that was in time in the last hour; nil if nothing was due.
 	Met *float64 `json:"met,omitempty"`
-	// BurnRate is how fast the error budget was used in the last hour.
+	// BurnRate is the burn rate of the error budget in the last hour.
 	BurnRate float64           `json:"burnRate"`
 	Windows  []ObjectiveWindow `json:"windows"`
 }

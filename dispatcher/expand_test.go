@@ -20,7 +20,7 @@ import (
 // except for those left out.
 func (b *bench) expectEvery(j job.Job, every time.Duration, without ...int) {
 	b.Helper()
-	synctest.Wait() // all that fires at this instant has fired
+	synctest.Wait() // all occurrences of this instant have fired
 	want := make(map[int64]bool)
 	for at := j.Schedule.Anchor.Add(every); !at.After(time.Now()); at = at.Add(every) {
 		want[at.UnixMilli()] = true

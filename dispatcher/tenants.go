@@ -19,7 +19,7 @@ type tenancy struct {
 	known atomic.Pointer[map[string]fairqueue.Tenant] // those with settings; nil until the store has answered
 	auto  autoPriorities
 
-	reading chan struct{} // has room for one: who reads, and owns the fields below
+	reading chan struct{} // has room for one: the reader, which owns the fields below
 	next    time.Time     // no reading before this
 	faults  faults
 }

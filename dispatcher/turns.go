@@ -110,8 +110,8 @@ func (t *turns) meet(beating []string, now time.Time) {
 }
 
 // at returns the time at which this replica claims in a lane whose next occurrence is due at a given time. In a turn of
-// its own, that is the due time. Otherwise it is the start of its next turn: a replica does not learn of the claims of
-// others. All replicas claim at a whole minute, when many occurrences often fall due at once.
+// its own, that is the due time. Otherwise it is the start of its next turn, since this replica is not notified when
+// others claim. All replicas claim at a whole minute, when many occurrences often fall due at once.
 func (t *turns) at(lane job.Lane, due, now time.Time) time.Time {
 	switch {
 	case due.IsZero(), len(t.live) == 1, due.Equal(due.Truncate(time.Minute)):

@@ -129,7 +129,7 @@ func TestWallClockIsSet(t *testing.T) {
 		name  string
 		by    time.Duration
 		own   bool            // clock of the store
-		due   []time.Duration // after it is set, by the clock as it was
+		due   []time.Duration // after it is set, by the former clock
 		fires []time.Duration // after it is set
 	}{
 		{"forward", 20 * time.Minute, false, []time.Duration{time.Minute, 19 * time.Minute, 30 * time.Minute}, []time.Duration{0, 0, 10 * time.Minute}},

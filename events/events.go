@@ -271,7 +271,7 @@ func (e *Events) note(s *job.EventSettings, h *history.Entry) {
 	}
 }
 
-// ended returns the time at which an attempt's outcome was known: h.At is when it was sent.
+// ended returns the time at which an attempt's outcome was known: h.At is the time at which it was sent.
 func ended(h *history.Entry) time.Time { return h.At.Add(h.Took) }
 
 // add adds an event about an entry, if the tenant wants it.

@@ -116,8 +116,8 @@ func TestEachType(t *testing.T) {
 	}
 }
 
-// TestMissedTicks: the ticks that were not expanded while no replica ran are one event. An event's instant is when its
-// cause was known. So a callback that takes long does not make its event late.
+// TestMissedTicks: the ticks that were not expanded while no replica ran are one event. An event's instant is the time
+// at which its cause was known. So a callback that takes long does not make its event late.
 func TestSlowCallback(t *testing.T) {
 	inWorld(t, job.EventSettings{}, func(w *world) {
 		w.answers("jobs", errGone)

@@ -125,7 +125,7 @@ func (r *replica) count(t *testing.T, name string) float64 {
 	return 0
 }
 
-// submit puts a job whose only instant, or else its schedule, is that of change.
+// submit puts a job with one instant, or with the schedule that change sets.
 func (w *world) submit(key string, change func(*job.Job)) job.Job {
 	w.Helper()
 	now := time.Now().UTC().Truncate(time.Millisecond)

@@ -414,7 +414,7 @@ func (e *explainer) place(s *subject) {
 	}
 }
 
-// severities orders the codes of occurrences: those first that someone should look at.
+// severities orders the codes of occurrences: those that need attention come first.
 var severities = []Code{
 	Dead, Missed, DestinationDown, Retrying, Released, LeaseOver, TenantPaused, JobPaused, DestinationLimited, Backlog,
 	Due, Held, Waiting, Cancelled, Replaced, Discarded, Unknown, NotKept, Delivered,

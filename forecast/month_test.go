@@ -24,7 +24,7 @@ type replica struct {
 	got   map[string]int
 }
 
-// run fires all that is due before a time.
+// run fires all occurrences that are due before a time.
 func (r *replica) run(until time.Time) {
 	r.Helper()
 	ctx := r.Context()
@@ -119,7 +119,7 @@ func submit(t *testing.T, to store.Store, now time.Time, tenant, body string) {
 	}
 }
 
-// expansion is that of the replica of the test.
+// expansion configures the expansion by the test's replica.
 var expansion = job.Expansion{Horizon: 2 * time.Hour, CatchUpLimit: job.DefaultCatchUpLimit}
 
 // The forecast of a month equals the firings of that month, in each hour, by tenant and by destination: with crontabs

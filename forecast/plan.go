@@ -1,4 +1,4 @@
-// Package forecast projects how many occurrences fall due, and when they will have been fired.
+// Package forecast projects the numbers of occurrences that fall due, and the times at which they will have been fired.
 //
 // A [Plan] has the future of all jobs of a store, read from their definitions: instants as they were submitted, and
 // recurring schedules as rules, which are projected without expanding them into the store. A [Query] counts the plan's

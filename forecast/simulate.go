@@ -69,9 +69,9 @@ const mostClaims = 200_000
 // rest is drained. Each period's arrivals come at its beginning. Before are occurrences that were due before the first
 // period.
 //
-// The slots of each period are divided between lanes by the dispatcher's policy. An occurrence whose destination takes
-// no more waits aside, without a slot, and is among the first when its destination takes some again: as the dispatcher
-// parks it. Retries and limits of tenants are left out.
+// The slots of each period are divided between lanes by the dispatcher's policy. If its destination takes no more, an
+// occurrence is parked, as by the dispatcher: it waits without a slot, and is among the first when the destination
+// takes some again. Retries and limits of tenants are left out.
 func Simulate(c *Counts, before []Arrivals, with Capacity, beyond int) Firing {
 	s := simulation{
 		Counts: c, Capacity: with, lanes: make(map[job.Lane]*waiting), destinations: make(map[string]int),
@@ -342,8 +342,8 @@ func has(q store.Quota, at time.Time) bool {
 	return (q.After.IsZero() || at.After(q.After)) && (q.Until.IsZero() || !at.After(q.Until))
 }
 
-// drained returns, for each counted period at whose end something is left, the time from which nothing is. Within a
-// period, it is taken to be the end.
+// drained returns, for each counted period at whose end occurrences wait, the time from which none wait. Its precision
+// is a period: it is the end of one.
 func (s *simulation) drained(left []int) []time.Time {
 	all := make([]time.Time, len(s.Periods))
 	var next time.Time // the end of the first later period that leaves nothing

@@ -10,7 +10,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/memory"
 )
 
-// monday is when the tests' jobs fire.
+// monday is the instant of the tests' jobs.
 var monday = time.Date(2030, 1, 7, 9, 0, 0, 0, time.UTC)
 
 // at puts jobs of a tenant that all fire at once.

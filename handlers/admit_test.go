@@ -293,7 +293,7 @@ func TestTokenForNothing(t *testing.T) {
 	}
 }
 
-// always is an authenticator to whom everybody is the same.
+// always is an authenticator for which all callers are the same.
 type always struct{ access.Principal }
 
 func (a always) Authenticate(context.Context, string, time.Time) (access.Principal, error) {
@@ -325,7 +325,7 @@ func TestWrongKeysAreLimitedByAddress(t *testing.T) {
 	}
 	a.ask(sameHost, http.Header{"Authorization": {"Bearer a", "Bearer b"}}).want(429)
 	a.ask(elsewhere, http.Header{}).want(401)
-	a.ask(here, unused).want(200) // who shows no key guesses none, and keeps none out
+	a.ask(here, unused).want(200) // requests without a key are no guesses, and lock out no key
 	n := 0
 	for ; n < 1000 && a.ask(here, wrong(n)).status == 401; n++ {
 	}
@@ -460,7 +460,7 @@ func requestFor(t *testing.T, a *api, host, path, header string) int {
 	return response.StatusCode
 }
 
-// TestStoreWithoutACaller: a handler that forgot to ask who it works for could do nothing.
+// TestStoreWithoutACaller: a handler without a caller in its context can do nothing.
 func TestStoreWithoutACaller(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

@@ -28,7 +28,7 @@ func TestStoppedReplicaActsOnNothingThatWasOvertaken(t *testing.T) {
 				config = *c
 			})
 			stopped := &http.Server{Handler: handlers.New(config), ConnContext: handlers.KeepConn}
-			listener, err := net.Listen("tcp", "127.0.0.1:0") // it listens, and nobody accepts
+			listener, err := net.Listen("tcp", "127.0.0.1:0") // it listens, and never accepts
 			if err != nil {
 				t.Fatal(err)
 			}

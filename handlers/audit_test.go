@@ -145,7 +145,7 @@ func TestAuditTellsWhoChangedWhat(t *testing.T) {
 	}
 }
 
-// TestAuditOfKeys: it has the id of the key that was used, and who was refused; never a key.
+// TestAuditOfKeys: the trail has the id of each used key and of each refused one, but never a key.
 func TestAuditOfKeys(t *testing.T) {
 	t.Parallel()
 	written := make(lineByLine, 100)
@@ -198,7 +198,7 @@ func TestAuditOfKeys(t *testing.T) {
 // aToken has the form of an API key.
 const aToken = "carillon_4iC0dQxYb7Zr_Hk2mZ8rT0aVbQ1pLwX5nJcYsE3uGfD07Cfao"
 
-// TestNoKeysInRecords: a key that somebody sends in a wrong place is neither in the audit trail nor in the log.
+// TestNoKeysInRecords: a key that a client sends in a wrong place is neither in the audit trail nor in the log.
 func TestNoKeysInRecords(t *testing.T) {
 	t.Parallel()
 	written := make(lineByLine, 100)

@@ -71,7 +71,7 @@ func TestBacklogByDestinationOfMuch(t *testing.T) {
 	for name, c := range map[string]struct {
 		fill  func(*heap)
 		exact bool
-		// off is by how much of all a figure may differ.
+		// off is the permitted error of a figure, as a part of the whole.
 		off float64
 	}{
 		"as much as the sample": {func(h *heap) { h.add(acmeLane, -time.Hour, 2*time.Second, 1000, ab) }, true, 0},

@@ -20,7 +20,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/tenants"
 )
 
-// backlog is one as it is answered.
+// backlog is a backlog in the form of the answer.
 type backlog struct {
 	At, OldestDue                       string
 	Pending, Due, DeadLetters, Replicas int
@@ -50,7 +50,7 @@ func (a *api) backlog(query string) backlog {
 	return decode[backlog](a.call("GET", "/v1/backlog"+query, "").want(200))
 }
 
-// names are those of the tenants.
+// names returns the names of the tenants.
 func (b backlog) names() (names []string) {
 	for _, s := range b.Tenants {
 		names = append(names, s.Name)
@@ -160,7 +160,7 @@ func TestBacklogByAutomaticPriority(t *testing.T) {
 	}
 }
 
-// priorities are those of some tenants; the others are normal.
+// priorities returns a function that gives some tenants a priority; the others are normal.
 func priorities(of map[string]job.Priority) func(context.Context, []job.Tenant) []job.Priority {
 	return func(_ context.Context, tenants []job.Tenant) (all []job.Priority) {
 		for _, t := range tenants {

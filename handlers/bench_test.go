@@ -73,7 +73,7 @@ func BenchmarkSubmit(b *testing.B) {
 	}
 }
 
-// BenchmarkKeys puts a job, as in [BenchmarkSubmit], with a key and where none is asked for, over a real connection and
+// BenchmarkKeys puts a job, as in [BenchmarkSubmit], with a key and without authentication, over a real connection and
 // without one.
 func BenchmarkKeys(b *testing.B) {
 	records := memory.New()

@@ -19,7 +19,7 @@ import (
 // expecting is a submission with an expectBy.
 func expecting(submitted, by string) string { return with(submitted, "expectBy", by) }
 
-// watched are the instants of a job's pending watches, and when each of them fires, as times after the start.
+// watched returns the instants of a job's pending watches, and the due times of these, as times after the start.
 func (a *api) watched(key string) (all []string) {
 	a.Helper()
 	watch, err := store.ReadJob(a.Context(), a.store, watches.WatchName(name(key)))

@@ -91,7 +91,7 @@ func TestExplainReadsFewOccurrences(t *testing.T) {
 	}
 }
 
-// A tenant's pause has its beginning and who asked for it, until it ends.
+// A tenant's pause has its beginning and its principal, until it ends.
 func TestTenantPauseIsKnown(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

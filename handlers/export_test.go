@@ -34,14 +34,14 @@ func Gathered(ctx context.Context, weight int, wait func()) int {
 	return int(taken.Load())
 }
 
-// Place is where a route stands in the table of permissions.
+// Place is the place of a route in the table of permissions.
 type Place struct {
 	Method, Path string
 	Needs        access.Permission
 	Extent       string
 }
 
-// Places are those of all routes, as the specification writes them.
+// Places returns the places of all routes, in the form of the specification.
 func Places() (all []Place) {
 	extents := map[subject]string{
 		aboutItself: "service", aboutJobs: "jobs", aboutTenant: "tenant", aboutTenants: "tenants",
@@ -55,7 +55,7 @@ func Places() (all []Place) {
 	return all
 }
 
-// WithoutACaller makes all calls of the API's store, for nobody, and answers their errors.
+// WithoutACaller makes all calls of the API's store, without a caller, and returns their errors.
 func WithoutACaller(ctx context.Context, jobs store.Jobs, name job.Name) map[string]error {
 	s := within{jobs}
 	errs := map[string]error{

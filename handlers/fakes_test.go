@@ -64,7 +64,7 @@ type faultyStore struct {
 	reads int
 	// onJob is called before each reading of a job, if set.
 	onJob func(job.Name)
-	// tenantFault fails all that is about tenants, while it is set.
+	// tenantFault fails all calls about tenants, while it is set.
 	tenantFault error
 	met         []string
 }
@@ -191,7 +191,7 @@ func (s *faultyStore) SettleDead(ctx context.Context, d store.DeadSettlement) (i
 	return s.Store.SettleDead(ctx, d)
 }
 
-// failsControl is a store that is unavailable for all that controls jobs.
+// failsControl is a store that is unavailable for pause, resume and trigger.
 type failsControl struct{ apiSide }
 
 func (failsControl) Pause(context.Context, job.Name, job.Revision, time.Time) error {

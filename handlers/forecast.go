@@ -29,7 +29,7 @@ type Forecast struct {
 	Destinations forecast.DestinationPolicy
 }
 
-// The default number of listed tenants and destinations, and how far a forecast may reach.
+// The default number of listed tenants and destinations, and the bounds of a forecast's span.
 const (
 	defaultTop      = 10
 	longestForecast = 366 * 24 * time.Hour

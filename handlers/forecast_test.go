@@ -13,7 +13,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// forecastOf is a forecast as it is answered.
+// forecastOf is a forecast in the form of the answer.
 type forecastOf struct {
 	AsOf, From, To, Step string
 	Rate                 *struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// question is a forecast under assumptions, as it is asked for.
+// question is a request for a forecast under assumptions.
 type question struct {
 	From *string `json:"from"`
 	To   *string `json:"to"`

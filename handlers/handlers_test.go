@@ -90,7 +90,7 @@ func TestWhatIsNotThere(t *testing.T) {
 	}
 }
 
-// TestIndex: who knows only where the service is finds the rest.
+// TestIndex: the index leads a client that knows only the address to the rest.
 func TestIndex(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, func(c *handlers.Config) { c.Version = "v1.2.3" })

@@ -11,7 +11,7 @@ import (
 // Inside is the origin of a request that another part of this process makes for a client that it knows in another way
 // than by a key, such as the owner of a queue. Apart from that, the request is like any other.
 type Inside struct {
-	// Principal is who makes the request. Its scope and role bound it.
+	// Principal makes the request. Its scope and role bound it.
 	Principal access.Principal
 	// Asked is the time of the request. A change that another replica has accepted since then is not overridden.
 	Asked time.Time

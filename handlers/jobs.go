@@ -250,8 +250,8 @@ func (a *api) cancelJob(c *gin.Context) error {
 // sliceSize is the number of documents that one step of a long request changes.
 const sliceSize = 500
 
-// cancelJobs cancels all jobs whose keys begin with a prefix, a slice at a time. With a limit it ends after that many,
-// and answers with the cursor to go on with if others may follow.
+// cancelJobs cancels all jobs whose keys begin with a prefix, a slice at a time. With a limit it ends after that
+// number, and answers with the cursor to continue from if others may follow.
 func (a *api) cancelJobs(c *gin.Context) error {
 	filter, left, err := jobsToCancel(c)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// apiKey is a key as it is answered.
+// apiKey is a key in the form of the answer.
 type apiKey struct {
 	ID, Key, Role, KeyPrefix, Note, CreatedBy      string
 	CreatedAt, ExpiresAt, RotatedAt, OldValidUntil string
@@ -79,7 +79,7 @@ func TestKeysLife(t *testing.T) {
 	}
 }
 
-// TestKeysWithoutKeys: where nobody is asked for a key, the first ones are made.
+// TestKeysWithoutKeys: the first keys are made without authentication.
 func TestKeysWithoutKeys(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -128,8 +128,8 @@ func TestKeysThatAreRefused(t *testing.T) {
 	a.call("DELETE", "/v1/keys/"+id, "", "If-Match: *").want(400)
 }
 
-// TestNoKeyGivesMoreThanItHas: who administers a part can neither make a key for more than that, nor see, rotate or
-// revoke one.
+// TestNoKeyGivesMoreThanItHas: the administrator of a part can neither make a key for more than that, nor see, rotate
+// or revoke one.
 func TestNoKeyGivesMoreThanItHas(t *testing.T) {
 	t.Parallel()
 	a := newKeyedAPI(t)

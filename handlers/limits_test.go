@@ -21,7 +21,7 @@ func limitedAPI(t *testing.T, key, tenant limits.Limits) *api {
 	})
 }
 
-// TestTooManyRequests: they are refused, with when to ask again, and change nothing.
+// TestTooManyRequests: they are refused, with the time to wait, and change nothing.
 func TestTooManyRequests(t *testing.T) {
 	t.Parallel()
 	a := limitedAPI(t, limits.Limits{Requests: limits.Rate{PerSecond: 0.5, Burst: 3}}, limits.Limits{Requests: limits.Rate{PerSecond: 1, Burst: 2}})

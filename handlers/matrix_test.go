@@ -26,13 +26,13 @@ import (
 	"github.com/carillon-scheduler/carillon/store/memory"
 )
 
-// corner is one of the parts that the matrix test divides a store into: the jobs of a tenant whose keys have a prefix.
+// corner is a part of a store in the matrix test: the jobs of a tenant whose keys have a prefix.
 type corner struct{ tenant, prefix string }
 
 // corners have tenants and prefixes that stand in no text of the API.
 var corners = []corner{{"acme7", "mail/"}, {"acme7", "news/"}, {"bolt8", "mail/"}, {"bolt8", "news/"}}
 
-// marker stands in all that a corner has: in keys, payloads, errors and notes.
+// marker returns a text that all data of a corner contain: keys, payloads, errors and notes.
 func (c corner) marker() string { return "marker-" + c.tenant + "-" + strings.Trim(c.prefix, "/") }
 
 func (c corner) job() string  { return c.prefix + c.marker() }
@@ -325,7 +325,7 @@ type world struct {
 	handler http.Handler
 	store   store.Store
 	access  *access.Keys
-	// tokens are those of the callers.
+	// tokens are the callers' tokens.
 	tokens map[string]string
 	// letters and keys are the ids of a dead letter and a key of each corner.
 	letters, keys map[corner]string
@@ -343,7 +343,7 @@ type template struct {
 	records   map[string][]store.Record // by collection
 }
 
-// collections are those of all records that an API writes.
+// collections are the collections of all records that an API writes.
 var collections = []string{"tenants", "tenant-settings", "tenant-limits", "keys", "secrets", "signing-secrets", "history", "history-runs"}
 
 func newTemplate(t *testing.T) *template {

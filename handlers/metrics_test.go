@@ -24,7 +24,7 @@ func measuredAPI(t *testing.T) (*api, *prometheus.Registry) {
 	}), registry
 }
 
-// measured is how many requests were measured, by method, route and status.
+// measured returns the number of measured requests by method, route and status.
 func measured(t *testing.T, registry *prometheus.Registry) map[string]int {
 	t.Helper()
 	families, err := registry.Gather()

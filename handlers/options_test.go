@@ -200,8 +200,7 @@ func (a *api) optionsOf(key string) job.Options {
 	return status.Options
 }
 
-// moveTo exports all that there is, and gives another API the store that it is imported into: one that keeps options
-// encoded.
+// moveTo exports the whole store, and gives another API the store of the import: one that keeps options encoded.
 func (a *api) moveTo(c *handlers.Config) {
 	a.Helper()
 	to, err := sqlite.Open(a.Context(), "sqlite:"+filepath.Join(a.TempDir(), "carillon.db"))

@@ -8,7 +8,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// ended is how a job's occurrences have ended, as it is shown.
+// ended returns the shown outcomes of a job's occurrences.
 func (a *api) ended(key, query string) string {
 	a.Helper()
 	d := decode[definition](a.call("GET", pathOf(key)+query, "").want(200))
@@ -25,7 +25,7 @@ func (a *api) ended(key, query string) string {
 	return text
 }
 
-// nextCursor is where the second page of a job's occurrences begins, if the first one has one.
+// nextCursor returns the cursor of the second page of a job's occurrences, if there is one.
 func (a *api) nextCursor(key string) string {
 	a.Helper()
 	return decode[definition](a.call("GET", pathOf(key)+"?limit=1", "").want(200)).NextCursor

@@ -25,7 +25,7 @@ type preview struct {
 	Passed  int
 }
 
-// lines writes each instant with all that there is to it.
+// lines writes each instant with all its fields.
 func (p preview) lines() []string {
 	var lines []string
 	for _, i := range p.Items {

@@ -120,7 +120,7 @@ func TestEntityTagStandsForWhatIsShown(t *testing.T) {
 	show("nothing", false)
 	a.claim()
 	show("a claim", true)
-	a.advance(time.Minute) // the lease runs out, and nobody has written anything
+	a.advance(time.Minute) // the lease runs out, and nothing was written
 	show("the end of its lease", true)
 	a.advance(time.Second)
 	show("time alone", false)

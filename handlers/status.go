@@ -28,7 +28,8 @@ type Replica struct {
 	Hours func(ctx context.Context, now time.Time) ([]status.Hour, error)
 }
 
-// statusView is the state of the service as it is answered. Of some tenants it has only the objectives.
+// statusView is the state of the service in the form of the answer. For a key of some tenants, it has only the
+// objectives.
 type statusView struct {
 	Version        string              `json:"version,omitzero"`
 	AsOf           string              `json:"asOf"`
@@ -51,21 +52,21 @@ type replicaView struct {
 	Ready   *bool  `json:"ready,omitzero"`
 }
 
-// latenessView is how late all replicas have fired lately. Without firings it has no durations.
+// latenessView is the recent lateness of all replicas. Without firings it has no durations.
 type latenessView struct {
 	Window job.Duration `json:"window"`
 	quantiles
 	Hours []hourView `json:"hours,omitempty"`
 }
 
-// hourView is how late all replicas have fired in an hour.
+// hourView is the lateness of all replicas in an hour.
 type hourView struct {
 	From  string `json:"from"`
 	Count int    `json:"count"`
 	quantiles
 }
 
-// quantiles are those of a lateness. Without firings there are none.
+// quantiles are the quantiles of a lateness. Without firings there are none.
 type quantiles struct {
 	P50 *job.Duration `json:"p50,omitzero"`
 	P99 *job.Duration `json:"p99,omitzero"`

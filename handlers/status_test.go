@@ -15,7 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/replicas"
 )
 
-// serviceStatus is the state of the service as it is answered.
+// serviceStatus is the state of the service in the form of the answer.
 type serviceStatus struct {
 	Version, AsOf, Uptime string
 	Replicas              []struct {

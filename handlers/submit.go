@@ -100,7 +100,7 @@ func (a *api) check(ctx context.Context, by *caller, draft job.Draft) (*submissi
 	if err := a.Callbacks.Granted(by.tenant, j.Callback); err != nil {
 		return nil, err
 	}
-	if by.May(access.Submit) { // who may only preview learns nothing about secrets
+	if by.May(access.Submit) { // callers that may only preview learn nothing about secrets
 		if err := a.checkSecrets(ctx, by.tenant, j.Target()); err != nil {
 			return nil, err
 		}

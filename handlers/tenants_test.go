@@ -14,7 +14,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// tenant is one as it is answered.
+// tenant is a tenant in the form of the answer.
 type tenant struct {
 	Name, FirstSeen, EffectivePriority string
 	Settings                           struct {
@@ -356,7 +356,7 @@ func (s *faultyStore) failingTenants() error {
 	return s.tenantFault
 }
 
-// takeMet answers who was met since it was last called.
+// takeMet returns the tenants that were met since the last call.
 func (s *faultyStore) takeMet() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

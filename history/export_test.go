@@ -45,10 +45,10 @@ func DecodeRun(body []byte) error {
 	return err
 }
 
-// PerSegment is how many entries a segment has.
+// PerSegment is the number of entries in a segment.
 const PerSegment = perSegment
 
-// Waiting is how many entries wait to be written.
+// Waiting returns the number of entries that wait to be written.
 func (w *Writer) Waiting() int {
 	w.lock.Lock()
 	defer w.lock.Unlock()
@@ -62,5 +62,5 @@ func NewBoundedWriter(cfg Config, most int) *Writer {
 	return w
 }
 
-// DeadTime is how long a replica has not written before it is taken for dead.
+// DeadTime is the time without a write after which a replica is taken for dead.
 const DeadTime = deadTime

@@ -69,7 +69,7 @@ func TestTenantsHavePoliciesOfTheirOwn(t *testing.T) {
 	}
 }
 
-// count is how many records of history there are.
+// count returns the number of records of history.
 func count(t *testing.T, s store.Store) (n int) {
 	t.Helper()
 	for _, collection := range []string{"history", "history-recent", "history-runs"} {

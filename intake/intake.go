@@ -37,7 +37,7 @@ type Config struct {
 	API http.Handler
 	// Source names the queue or topic, as in "queue jobs". It is the principal in the audit trail and in history.
 	Source string
-	// Address is where the messages come from, for the audit trail.
+	// Address is the source of the messages, for the audit trail.
 	Address string
 	// Tenant is the tenant of all its jobs.
 	Tenant string
@@ -223,13 +223,13 @@ func (d *Door) try(ctx context.Context, now time.Time, all []asked) (done []Answ
 	return done, later
 }
 
-// verdict returns the answer to a message from the status of its request, or how long it has to wait.
+// verdict returns the answer to a message from the status of its request, or the necessary wait.
 func verdict(operation string, status int, header http.Header, problem func() *Problem) (Answer, *wait) {
 	switch {
 	case status < http.StatusMultipleChoices:
 		return Answer{}, nil
 	case status == http.StatusNotFound && operation == "cancel":
-		return Answer{}, nil // it is gone, as it was meant to be
+		return Answer{}, nil // the job is gone, as requested
 	case status == http.StatusConflict && operation != "check-in":
 		return Answer{}, nil // as if the message had been applied just before the later request that has changed the job
 	case status == http.StatusServiceUnavailable, status == http.StatusTooManyRequests,

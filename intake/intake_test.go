@@ -144,7 +144,7 @@ func (d *desk) job(key string) (store.JobStatus, bool) {
 	return status, err == nil
 }
 
-// instants are those of a job's occurrences.
+// instants returns the instants of a job's occurrences.
 func (d *desk) instants(key string) (all []string) {
 	d.Helper()
 	status, _ := d.job(key)
@@ -557,7 +557,7 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// recorder notes who has made the changes in history.
+// recorder notes the principals of the changes in history.
 type recorder struct {
 	mu sync.Mutex
 	by []string

@@ -23,13 +23,13 @@ type Message struct {
 	Body []byte
 	// ContentType and ContentEncoding are empty if the message has none.
 	ContentType, ContentEncoding string
-	// Headers are those with texts, by their names in lower case.
+	// Headers are the headers with texts, by their names in lower case.
 	Headers map[string]string
 	// Key is the key by which the broker keeps messages in order; empty if it has none.
 	Key string
 	// Repeated reports that the message may have been taken before.
 	Repeated bool
-	// Published is when the client published the message; zero if unknown.
+	// Published is the time at which the client published the message; zero if unknown.
 	Published time.Time
 }
 

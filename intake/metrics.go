@@ -2,7 +2,7 @@ package intake
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Metrics are those of all doors of a replica.
+// Metrics are the metrics of all doors of a replica.
 type Metrics struct {
 	messages  *prometheus.CounterVec
 	retries   *prometheus.CounterVec

@@ -129,7 +129,7 @@ func checkBegun(t *testing.T, j job.Job, b job.Beginning) {
 	if !j.Schedule.Recurs() {
 		return
 	}
-	// An hour later, it goes on.
+	// An hour later, the expansion continues.
 	x, err := j.Expand(j.Cursor.Add(time.Hour), expansion)
 	if err != nil || j.ExpandAt.IsZero() != (len(x.Occurrences)+x.Missed == 0) || x.Cursor.Before(j.Cursor) {
 		t.Fatalf("%s expands to %+v, %v", j.Schedule.Encode(), x, err)

@@ -27,7 +27,7 @@ const (
 	EventFailing           EventType = "carillon.job.failing"
 	EventQuotaNear         EventType = "carillon.quota.near"
 	EventExpectationMissed EventType = "carillon.expectation.missed"
-	// EventSummary counts the events beyond the number per minute. It comes to everybody who gets events.
+	// EventSummary counts the events beyond the number per minute. Every tenant with events gets it.
 	EventSummary EventType = "carillon.events.summary"
 )
 

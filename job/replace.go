@@ -20,7 +20,7 @@ type Carried struct {
 	As Occurrence
 }
 
-// SameTimes reports whether a job's occurrences can stay as they are when the other replaces it: both have the same
+// SameTimes reports whether a job's occurrences can stay unchanged when the other replaces it: both have the same
 // schedule, their occurrences have the same due times and wait in the same lanes, and they expect the same check-ins.
 func (j *Job) SameTimes(other *Job) bool {
 	return j.Schedule.Same(&other.Schedule) && j.Options.Priority == other.Options.Priority &&

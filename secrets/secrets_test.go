@@ -198,7 +198,7 @@ func TestDestinations(t *testing.T) {
 	}
 }
 
-// changeRecord changes a record behind everybody's back, as one could who can write to the store.
+// changeRecord changes a record in the store itself, as an attacker with write access could.
 func changeRecord(t *testing.T, records store.Records, collection, key string, change func([]byte) []byte) {
 	t.Helper()
 	now := time.Now()

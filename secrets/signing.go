@@ -58,7 +58,7 @@ type Signing struct {
 	Valid []Generation
 }
 
-// Generation is one of the secrets of a name that are valid at the same time, while a rotation goes on.
+// Generation is one of the secrets of a name that are valid at the same time, during a rotation.
 type Generation struct {
 	// Until is its end; zero for the newest one, which has none.
 	Until time.Time

@@ -160,7 +160,7 @@ type Counts struct {
 	Objectives []Met         `json:"objectives,omitempty"`
 }
 
-// Met is how an objective was met.
+// Met is the degree to which an objective was met.
 type Met struct {
 	Objective
 	// Windows has the counts of each of the [Windows].

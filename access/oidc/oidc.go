@@ -56,8 +56,8 @@ const (
 	longestSubject = 255
 )
 
-// algorithms are the accepted signature algorithms: only those with public keys. With any other, everybody, or
-// everybody with the issuer's public key, could sign tokens.
+// algorithms are the accepted signature algorithms: only those with public keys. With any other, anyone, or anyone with
+// the issuer's public key, could sign tokens.
 var algorithms = []string{
 	oidc.RS256, oidc.RS384, oidc.RS512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.EdDSA,
 }

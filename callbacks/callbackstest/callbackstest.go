@@ -139,7 +139,7 @@ type suite struct{ Harness }
 // instant is the instant of test deliveries.
 var instant = time.Date(2026, 12, 24, 14, 0, 0, 250e6, time.UTC)
 
-// delivery makes one whose id no other has, not even of an earlier run, which the receiver may still hold.
+// delivery makes a delivery with a unique id. The receiver may still hold deliveries of earlier runs.
 func (s suite) delivery(payload string) callbacks.Delivery {
 	name := job.Name{Tenant: job.DefaultTenant, Key: "suite-" + job.NewToken()}
 	return callbacks.Delivery{

@@ -62,7 +62,7 @@ func (e event) body() string {
 	return e.payload
 }
 
-// attributes are all that the event has, but for the content type of its data.
+// attributes returns all attributes of the event, except the content type of its data.
 func (e event) attributes(d callbacks.Delivery) map[string]string {
 	all := map[string]string{
 		"specversion": "1.0", "id": d.ID.String(), "source": e.source,

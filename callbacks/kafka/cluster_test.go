@@ -29,7 +29,7 @@ const (
 	username, password = "carillon", "pass%word,s3cret"
 	// inbox is a topic that there always is, with three partitions.
 	inbox = "carillon.inbox"
-	// largest is how many bytes the brokers take in one batch.
+	// largest is the maximum number of bytes in a batch that the brokers take.
 	largest = 300_000
 )
 
@@ -94,7 +94,7 @@ func (c *cluster) start() {
 	}
 }
 
-// client is one that is not under test.
+// client returns a client that is not under test.
 func (c *cluster) client(opts ...kgo.Opt) *kgo.Client {
 	c.t.Helper()
 	client, err := kgo.NewClient(append([]kgo.Opt{
@@ -194,7 +194,7 @@ func (c *cluster) attributes(ctx context.Context, t *testing.T, id job.ID) map[s
 	return found
 }
 
-// headers are those of a record by their names; one that is there more than once is noted as such.
+// headers returns the headers of a record by their names, with a note if one is repeated.
 func headers(r *kgo.Record) map[string]string {
 	all := map[string]string{}
 	for _, h := range r.Headers {

@@ -46,7 +46,7 @@ func dialer(d *deadlines, config *tls.Config) func(ctx context.Context, network,
 	}
 }
 
-// deadlines are when the attempts end whose records the client has.
+// deadlines has the ends of the attempts whose records the client has.
 type deadlines struct {
 	mu       sync.Mutex
 	byID     map[string]time.Time // by the record's carillon-id
@@ -107,7 +107,7 @@ func (d *deadlines) late(request []byte) bool {
 // idLength is the length of a delivery id as text.
 const idLength = 26
 
-// idHeader is how the header with the delivery id begins in a request: its name, and the length of its value as a
+// idHeader is the beginning of the header with the delivery id in a request: its name, and the length of its value as a
 // varint in zigzag code. Batches are not compressed.
 var idHeader = append([]byte("carillon-id"), 2*idLength)
 

@@ -64,7 +64,7 @@ func validTopic(name string) bool {
 // byKey is the partition of a record that goes to the one that its key is hashed to.
 const byKey = -1
 
-// partition is the one that the job asks for, or byKey.
+// partition returns the partition that the job names, or byKey.
 func (c *callback) partition() int32 {
 	if c.Partition == nil {
 		return byKey

@@ -245,7 +245,7 @@ func TestTopicComesAndGoes(t *testing.T) {
 	c.record(ctx, t, d.ID)
 }
 
-// end is how many records a partition of a topic has had.
+// end returns the number of records that a partition of a topic has had.
 func end(ctx context.Context, t *testing.T, c *cluster, topic string, number int32) int64 {
 	t.Helper()
 	partition := kmsg.NewListOffsetsRequestTopicPartition()

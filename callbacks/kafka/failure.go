@@ -44,8 +44,8 @@ func maybeAnothers(err error) bool {
 	return false
 }
 
-// aftermath is how long after a connection's failure the client may give up records for it: its longest pause, and
-// some.
+// aftermath is the time after a connection's failure within which the client may give up records because of it: a
+// little more than its longest pause.
 const aftermath = 3 * time.Second
 
 // verdict turns the outcome of a record into the error of its attempt, which began to produce at the given time.

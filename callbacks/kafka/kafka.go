@@ -36,7 +36,7 @@ type Options struct {
 	CAFile string
 	// CertFile and KeyFile are PEM files of the certificate to show to the brokers, and its key.
 	CertFile, KeyFile string
-	// Mechanism is that of SASL: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; empty does without SASL.
+	// Mechanism is the mechanism of SASL: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; empty means no SASL.
 	Mechanism string
 	// Username and Password are those of SASL.
 	Username, Password string
@@ -148,7 +148,7 @@ func (s *Sender) Destination(data []byte) string {
 	return "topic " + c.Topic
 }
 
-// References are those in headers.
+// References returns the references in headers.
 func (s *Sender) References(data []byte) []callbacks.Reference {
 	c, err := job.ParseTrusted[callback](data)
 	if err != nil {
@@ -164,8 +164,8 @@ func (s *Sender) Envelopes() []job.Envelope {
 
 // Send produces the record and waits for its acknowledgement. A broker's refusal of the topic or the record costs an
 // attempt, also if the topic does not exist, since it may never be created. Where no broker answers, or none leads the
-// partition, it costs none. When ctx ends, a record that was not sent yet is not sent any more; for that, one whose
-// deadline comes well before that of others for its topic under way is not taken until they are done, at no cost.
+// partition, it costs none. A record that was not sent when ctx ends is never sent. For that, a record with a deadline
+// well before those of the topic's records under way has to wait until they are done, at no cost.
 func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 	c, err := job.ParseTrusted[callback](d.Data)
 	if err != nil {
@@ -197,7 +197,7 @@ func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 	begun, id := time.Now(), d.ID.String()
 	err = s.produce(ctx, x, t, id, record, 1)
 	if maybeAnothers(err) {
-		// The broker refuses batches, not records. A record by itself shows whose fault it was.
+		// The broker refuses batches, not records. So the record is sent again by itself, to find the faulty one.
 		err = s.produce(ctx, x, t, id, record, alone)
 	}
 	return s.verdict(ctx, x, c, begun, err)

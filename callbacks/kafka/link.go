@@ -25,8 +25,8 @@ var errClosed = errors.New("the sender is closed")
 
 // link is the state of the way to the cluster.
 type link struct {
-	// err is why no broker can be reached; nil if one can. Else, when that is tried again, and how long the pause
-	// before is.
+	// err is the reason that no broker can be reached; nil if one can. With an err, retryAt is the time of the next try,
+	// and pause the pause before it.
 	err     error
 	retryAt time.Time
 	pause   time.Duration
@@ -40,7 +40,7 @@ func (l *link) wait(now time.Time) time.Duration {
 	return l.pause/2 + soon() // that try is under way
 }
 
-// doubt finds out whether any broker can be reached, unless somebody does already. It does not wait for that.
+// doubt starts a check whether any broker can be reached, unless one is under way. It does not wait for the result.
 func (s *Sender) doubt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -57,7 +57,7 @@ func (s *Sender) enter() *session {
 	return s.session
 }
 
-// hold uses a session once more, by who does so already.
+// hold adds a use of a session. The caller must be using it already.
 func (s *Sender) hold(x *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,7 +154,7 @@ func validAddress(address string) bool {
 	return err == nil && portErr == nil && n > 0 && host != ""
 }
 
-// securityOptions are those of SASL. No error has the password in it.
+// securityOptions returns the options of SASL. No error contains the password.
 func securityOptions(o Options) ([]kgo.Opt, error) {
 	var opts []kgo.Opt
 	switch {

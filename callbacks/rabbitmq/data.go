@@ -151,7 +151,8 @@ func headerValue(v jsontext.Value) (any, error) {
 	}
 }
 
-// target is where to publish: the default exchange delivers to the queue that the routing key names.
+// target returns the exchange and the routing key. The default exchange delivers to the queue that the routing key
+// names.
 func (c callback) target() (exchange, routingKey string) {
 	if c.Queue != "" {
 		return "", c.Queue
@@ -159,7 +160,7 @@ func (c callback) target() (exchange, routingKey string) {
 	return c.Exchange, c.RoutingKey
 }
 
-// granted is the queue or the exchange, with its pointer, as it is named in [Options.Allow].
+// granted returns the pointer and the name of the queue or the exchange, in the form of [Options.Allow].
 func (c callback) granted() (pointer, name string) {
 	if c.Queue != "" {
 		return "/queue", "queue:" + c.Queue

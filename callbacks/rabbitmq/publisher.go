@@ -93,7 +93,7 @@ func newPublish(ctx context.Context, s *Sender, c callback, d *callbacks.Deliver
 	return p, nil
 }
 
-// destination says where a message goes, for errors.
+// destination returns the destination of a message, for errors.
 func (p *publish) destination() string {
 	if p.exchange == "" {
 		return fmt.Sprintf("queue %q", p.routingKey)
@@ -101,10 +101,10 @@ func (p *publish) destination() string {
 	return fmt.Sprintf("exchange %q with routing key %q", p.exchange, p.routingKey)
 }
 
-// frameBytes is about how much a message takes on the wire beside its body and the job's own headers.
+// frameBytes is the approximate size of a message on the wire without its body and the job's own headers.
 const frameBytes = 512
 
-// size is about how many bytes the message takes on the wire, without its job's headers.
+// size returns the approximate size of the message on the wire in bytes, without its job's headers.
 func (p *publish) size() int { return frameBytes + len(p.message.Body) }
 
 // publisher keeps one AMQP channel open, and opens another when the broker closes it, as it does to answer a publish
@@ -181,7 +181,7 @@ func newWindow(size int) *window {
 	}
 }
 
-// open opens a channel whose publishes are confirmed. Closed says why the broker closed it.
+// open opens a channel with confirms. Closed receives the broker's reason for closing it.
 func (w *window) open(conn *amqp.Connection) (closed <-chan *amqp.Error, err error) {
 	if w.ch, err = conn.Channel(); err != nil {
 		return nil, err

@@ -42,12 +42,12 @@ type Options struct {
 	CAFile string
 	// CertFile and KeyFile are PEM files of the certificate to show to the broker, and its key.
 	CertFile, KeyFile string
-	// Heartbeat is how often both sides say that they are alive; zero means 10 s. A peer that was silent for three
-	// times as long is given up.
+	// Heartbeat is the interval of heartbeats of both sides; zero means 10 s. A peer that was silent for three times as
+	// long is given up.
 	Heartbeat time.Duration
-	// Channels is how many AMQP channels publish; zero means 2.
+	// Channels is the number of AMQP channels that publish; zero means 2.
 	Channels int
-	// Window is how many messages one channel may have unconfirmed; zero means 1000.
+	// Window is the maximum number of unconfirmed messages of one channel; zero means 1000.
 	Window int
 	// Allow says which queues and exchanges each tenant may use: patterns for "queue:NAME" and "exchange:NAME".
 	Allow callbacks.Grants
@@ -71,7 +71,7 @@ type Sender struct {
 // link is the state of the connection.
 type link struct {
 	session *session // nil while there is none
-	// While there is none: why, when it is tried again, and how long the pause before that is.
+	// Without a session: the reason, the time of the next try, and the pause before it.
 	err     error
 	retryAt time.Time
 	pause   time.Duration
@@ -158,7 +158,7 @@ func (s *Sender) Destination(data []byte) string {
 	}
 }
 
-// References are those in headers.
+// References returns the references in headers.
 func (s *Sender) References(data []byte) []callbacks.Reference {
 	c, err := job.ParseTrusted[callback](data)
 	if err != nil {

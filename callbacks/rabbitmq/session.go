@@ -65,7 +65,7 @@ type session struct {
 	publishers []*publisher
 	exchanges  exchanges
 	blocked    atomic.Pointer[string] // why the broker takes no messages; nil while it does
-	broken     chan error             // a publisher's, when it can't go on
+	broken     chan error             // the error of a publisher that can't continue
 
 	gone  chan struct{} // closed when the connection is lost
 	tasks tasks         // those that end with the connection

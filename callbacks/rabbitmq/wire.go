@@ -30,7 +30,7 @@ type wire struct {
 	done sync.WaitGroup // run
 }
 
-// message is one that is written, or about to be.
+// message is a message that is written, or about to be.
 type message struct {
 	size    int
 	ends    time.Time // when its attempt does; zero for never
@@ -42,10 +42,10 @@ type message struct {
 var errLate = errors.New("a message could not be written in time: this machine or the broker is slow, or was stopped")
 
 const (
-	// wireRoom is how many bytes may be gathered. It is some more than the kernel's buffers hold, so that the socket is
-	// never idle.
+	// wireRoom is the maximum number of gathered bytes. It is somewhat larger than the kernel's buffers, so that the
+	// socket is never idle.
 	wireRoom = 512 << 10
-	// closeLimit bounds how long the last words may take.
+	// closeLimit bounds the time for the last writes.
 	closeLimit = time.Second
 )
 
@@ -172,8 +172,8 @@ func (w *wire) run() {
 	}
 }
 
-// take answers the gathered bytes, for an empty buffer to gather in; when the first of the attempts ends whose
-// messages may be in there, zero if none does; and whether no more will come.
+// take returns the gathered bytes, in exchange for an empty buffer. Ends is the earliest end of the attempts whose
+// messages may be among the bytes, zero if none ends. Last reports that no more bytes will follow.
 func (w *wire) take(empty []byte) (gathered []byte, ends time.Time, last bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

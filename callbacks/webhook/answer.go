@@ -66,7 +66,7 @@ func (r *refusal) Error() string { return r.text }
 // ErrorType is its name in traces: the status, as OpenTelemetry's conventions say.
 func (r *refusal) ErrorType() string { return strconv.Itoa(r.status) }
 
-// Status is the one that was answered, see [callbacks.StatusOf].
+// Status returns the status of the answer, see [callbacks.StatusOf].
 func (r *refusal) Status() int { return r.status }
 
 func isRedirect(status int) bool { return 300 <= status && status <= 399 }

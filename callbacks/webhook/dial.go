@@ -141,7 +141,7 @@ func (w *ways) check(at netip.AddrPort) error {
 	return w.guard.CheckOwn(at.Addr(), own)
 }
 
-// ownAddresses are those that this machine has now.
+// ownAddresses returns the present addresses of this machine.
 func ownAddresses() (own []netip.Addr, err error) {
 	all, err := net.InterfaceAddrs()
 	for _, a := range all {
@@ -152,7 +152,7 @@ func ownAddresses() (own []netip.Addr, err error) {
 	return own, err
 }
 
-// checks are those of the addresses of one name, several of which may be tried at once.
+// checks are the checks of the addresses of one name, several of which may be tried at once.
 type checks struct {
 	mu      sync.Mutex
 	refusal error

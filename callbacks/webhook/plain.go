@@ -87,8 +87,8 @@ func addressOf(u *url.URL) string {
 // errClosed is the error of a connection that had been used before, and ended without any byte of an answer.
 var errClosed = errors.New("the receiver closed the connection")
 
-// exchange writes a request and reads the answer's header. The connection is kept for the next request, or closed, when
-// the answer's body is closed, or at an error.
+// exchange writes a request and reads the answer's header. When the answer's body is closed, the connection is kept for
+// the next request, or closed. At an error it is closed.
 func (p *plain) exchange(ctx context.Context, text []byte, l *line, on *taken) (*http.Response, error) {
 	on.begin(l.Conn, false)
 	if t := httptrace.ContextClientTrace(ctx); t != nil && t.GotConn != nil {

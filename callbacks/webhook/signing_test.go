@@ -25,7 +25,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/memory"
 )
 
-// newSecrets are those of an empty store.
+// newSecrets returns the secrets of an empty store.
 func newSecrets(t testing.TB) *secrets.Secrets {
 	t.Helper()
 	keys, err := secrets.NewKeyring(bytes.Repeat([]byte{7}, 32))

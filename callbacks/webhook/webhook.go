@@ -127,7 +127,7 @@ func (s *Sender) Place(data []byte) (destination, path string) {
 	return scheme + "://" + strings.ToLower(host), cmp.Or(path, "/")
 }
 
-// References are those in headers.
+// References returns the references in headers.
 func (s *Sender) References(data []byte) []callbacks.Reference {
 	c, err := job.ParseTrusted[callback](data)
 	if err != nil {

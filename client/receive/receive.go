@@ -25,7 +25,7 @@ type Config struct {
 	Secrets []string
 	// PublicKeys are keys of signing secrets with Ed25519, whpk_ and base64. They verify signatures of the version v1a.
 	PublicKeys []string
-	// Tolerance is how far the time of an attempt may be from now; 0 means 5 min.
+	// Tolerance is the largest difference between the time of an attempt and now; 0 means 5 min.
 	Tolerance time.Duration
 	// MaxBody bounds the bytes of a body; 0 means 1 MiB. A longer one is answered with 413.
 	MaxBody int64

@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// TestAuditOutlivesItsReader: the service goes on when the program that its trail is piped to has ended.
+// TestAuditOutlivesItsReader: the service continues when the program that reads its trail from a pipe has ended.
 func TestAuditOutlivesItsReader(t *testing.T) {
 	t.Parallel()
 	path, err := binary()

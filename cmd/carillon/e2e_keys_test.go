@@ -61,7 +61,7 @@ func TestKeys(t *testing.T) {
 			expect(fmt.Sprintf("with the rotated key, replica %d", i), put(r, rotated), http.StatusOK)
 			c.until("the old key is refused", func() bool { return refused(r, made.Key) })
 		}
-		// So it is when it is revoked.
+		// A revocation is noticed likewise.
 		status, _ = c.request(here, http.MethodDelete, "/v1/keys/"+made.ID, admin, "")
 		expect("the revocation", status/100*100, http.StatusOK)
 		if !refused(here, rotated) {

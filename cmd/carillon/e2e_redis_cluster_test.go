@@ -62,7 +62,7 @@ func TestRedisCluster(t *testing.T) {
 	} {
 		begun, before := time.Now(), load.refused.Load()
 		died := step.do()
-		load.more(500) // it goes on
+		load.more(500) // the cluster works
 		if step.dies {
 			load.deaths = append(load.deaths, span{died, time.Now()})
 		}
@@ -84,7 +84,7 @@ type clusterJob struct {
 	asked        time.Time
 	acknowledged time.Time // zero: it was not
 	unchanged    bool      // the answer said that nothing was changed
-	// ended is when a cancellation was answered that had found none claimed; zero: there was none.
+	// ended is the time of the answer to a cancellation that found no claimed occurrence; zero if there was none.
 	ended time.Time
 }
 
@@ -94,7 +94,7 @@ type clusterLoad struct {
 	sync.WaitGroup
 	stop              chan struct{}
 	accepted, refused atomic.Int64
-	deaths            []span // from the death of a master until all goes on
+	deaths            []span // from the death of a master until the cluster works again
 
 	lock     sync.Mutex
 	done     map[string]*clusterJob // by key
@@ -190,7 +190,7 @@ func (l *clusterLoad) failureBefore(at time.Time) (last time.Time) {
 	return last
 }
 
-// latest is how late the latest of the deliveries was that came since a time.
+// latest returns the largest lateness of the deliveries since a time.
 func (l *clusterLoad) latest(since time.Time) (most time.Duration) {
 	l.receiver.lock.Lock()
 	defer l.receiver.lock.Unlock()

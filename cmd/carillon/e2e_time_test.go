@@ -131,7 +131,7 @@ func TestTicksThroughAKill(t *testing.T) {
 	})
 }
 
-// A crontab goes on after all replicas have been down for longer than a lease, however they ended.
+// A crontab continues after all replicas have been down for longer than a lease, however they ended.
 func TestTicksThroughARestart(t *testing.T) {
 	onEachStore(t, func(t *testing.T, c *cluster) {
 		const n = 18

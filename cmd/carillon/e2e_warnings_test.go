@@ -63,7 +63,7 @@ func forgetfulRedis(t *testing.T) string {
 	}
 	t.Cleanup(func() {
 		_ = server.Process.Kill()
-		_ = server.Wait() // says how it ended
+		_ = server.Wait() // the error is its exit status
 	})
 	url := "redis://" + address.String()
 	await(t, "the server answers", func() bool {

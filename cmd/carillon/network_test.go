@@ -87,7 +87,7 @@ func TestServeTLS(t *testing.T) {
 	ca.Issue(t, dir, listentest.Certificate{})
 	asking, stop := context.WithCancel(t.Context())
 	asked := make(chan struct{})
-	go func() { // since files are looked at when somebody asks
+	go func() { // since files are checked when a client connects
 		defer close(asked)
 		for ; asking.Err() == nil; time.Sleep(20 * time.Millisecond) {
 			if answer, err := client.Get("https://" + address + "/readyz"); err == nil {

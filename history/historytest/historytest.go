@@ -37,7 +37,7 @@ func Run(t *testing.T, newStore func(t *testing.T) storetest.Opener) {
 // epoch is the time at which the tests take place.
 var epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// keep is how long entries are kept.
+// keep is the retention of entries.
 const keep = 30 * time.Minute
 
 // fixture is one test on one fresh store.
@@ -114,7 +114,7 @@ func makeEntries(n int, replica string) (all []history.Entry) {
 	return all
 }
 
-// pointers are those of copies of entries.
+// pointers returns pointers to copies of entries.
 func pointers(entries []history.Entry) []*history.Entry {
 	all := make([]*history.Entry, len(entries))
 	for i, e := range entries {

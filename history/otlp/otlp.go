@@ -38,7 +38,7 @@ const (
 	mostAnswer   = 64 << 10         // bytes of an answer that are read
 )
 
-// path is where collectors take logs.
+// path is the path at which collectors accept logs.
 const path = "/v1/logs"
 
 // Config configures a Sink.

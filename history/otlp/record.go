@@ -24,7 +24,7 @@ func (s *Sink) resource() *resourcepb.Resource {
 	return &resourcepb.Resource{Attributes: a}
 }
 
-// recordOf is an entry as a log record. The names of attributes are those of traces, where these have the same.
+// recordOf returns an entry as a log record. An attribute that traces have too has the same name as there.
 func recordOf(e *history.Entry, now uint64) *logspb.LogRecord {
 	kind := e.Kind.String()
 	r := &logspb.LogRecord{
@@ -71,7 +71,7 @@ func recordOf(e *history.Entry, now uint64) *logspb.LogRecord {
 	return r
 }
 
-// attributes are those of a record. Empty values are left out.
+// attributes are the attributes of a record. Empty values are left out.
 type attributes []*commonpb.KeyValue
 
 func (a *attributes) add(name string, value *commonpb.AnyValue) {

@@ -1,8 +1,8 @@
 // Package kafka takes submissions from a topic of Kafka, as a member of a consumer group.
 //
 // The offsets of records are committed when the store has their jobs. Records that are not committed when this process
-// ends, or when their partition is assigned to another member, come again; they change nothing that they have changed
-// before. Records of one partition are applied in order. docs/queues.md describes the records.
+// ends, or when their partition is assigned to another member, come again; they have no second effect. Records of one
+// partition are applied in order. docs/queues.md describes the records.
 package kafka
 
 import (
@@ -22,7 +22,7 @@ import (
 
 // Config sets up a [Source].
 type Config struct {
-	// Options are those by which a client connects.
+	// Options are the options of a client's connection.
 	Options []kgo.Opt
 	// Topic must exist; Group is the consumer group.
 	Topic, Group string

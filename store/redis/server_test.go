@@ -82,7 +82,7 @@ func (s *server) signal(signal syscall.Signal) { _ = s.command.Process.Signal(si
 // end ends the server, and waits until it has.
 func (s *server) end(signal syscall.Signal) {
 	s.signal(signal)
-	_ = s.command.Wait() // says how it ended
+	_ = s.command.Wait() // the error is its exit status
 }
 
 func (s *server) await(what string, check func() bool) {

@@ -34,7 +34,7 @@ type set struct {
 // of returns the key of the set in a shard.
 func (n set) of(s *shard) string { return s.keys[n.key].(string) + n.lane } //nolint:errcheck // they all are
 
-// division is how a want is divided among the shards.
+// division is the division of a want among the shards.
 type division struct {
 	shares []share
 	// more reports that more entries are due than the shares include.

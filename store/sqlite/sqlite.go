@@ -61,7 +61,7 @@ type Store struct {
 }
 
 // Open opens or creates the file that a URL such as "sqlite:carillon.db" or "sqlite:/var/lib/carillon/jobs.db" names.
-// If this user can't use a file there, now or on any later attempt, the error says why and does not wrap
+// If this user can't use a file there, now or on any later attempt, the error has the reason and does not wrap
 // [store.ErrUnavailable].
 func Open(ctx context.Context, rawURL string) (*Store, error) {
 	path, err := filePath(rawURL)

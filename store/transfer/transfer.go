@@ -223,7 +223,7 @@ func (w *writer) flush() error {
 	return w.err
 }
 
-// ImportOptions say how to import.
+// ImportOptions configures an import.
 type ImportOptions struct {
 	// Each, if set, is called after each batch is written, with all counts so far. An error from Each ends the import.
 	Each func(ctx context.Context, so Imported) error
@@ -238,7 +238,7 @@ type Imported struct {
 }
 
 // Import reads an export, inserts its records into a store, and returns the counts. A tenant known to the store keeps
-// its settings. After a failure, repeat Import with the same export before anybody claims from the store. An error
+// its settings. After a failure, repeat Import with the same export before a replica claims from the store. An error
 // names the line that can't be read. If the export is incomplete, Import inserts its records and returns
 // [ErrIncomplete].
 func Import(ctx context.Context, to Store, r io.Reader, o ImportOptions) (Imported, error) {

@@ -32,7 +32,7 @@ type Guard struct {
 	Allow Prefixes
 	// Deny lists addresses that must not be called. It overrides Allow.
 	Deny Prefixes
-	// Ports are those that may be called; empty for all.
+	// Ports are the ports that may be called; empty for all.
 	Ports Ports
 }
 

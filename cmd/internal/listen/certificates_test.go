@@ -279,7 +279,8 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// TestKeyForOthers: a key that everybody on the machine can read is used, with a warning, at the start and when it changes.
+// TestKeyForOthers: a key that all users of the machine can read is used, with a warning, at the start and when it
+// changes.
 func TestKeyForOthers(t *testing.T) {
 	for mode, warns := range map[os.FileMode]bool{0o600: false, 0o400: false, 0o440: false, 0o640: false, 0o644: true, 0o660: true, 0o604: true} {
 		files := listentest.NewAuthority(t).Issue(t, t.TempDir(), listentest.Certificate{})

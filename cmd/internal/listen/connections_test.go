@@ -100,7 +100,7 @@ func (b *bounded) connect(from, text string) net.Conn {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = conn.Close() })
-	_, _ = io.WriteString(conn, text) // who is cut off notices when it reads
+	_, _ = io.WriteString(conn, text) // a client that is cut off notices when it reads
 	return conn
 }
 

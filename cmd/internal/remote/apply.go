@@ -219,7 +219,7 @@ func (s *session) check(ctx context.Context, plan []action) error {
 	})
 }
 
-// errChanged is the error of a job that somebody else has changed since the plan was made.
+// errChanged is the error of a job that another client has changed since the plan was made.
 var errChanged = errors.New("somebody has changed it meanwhile; it was left as it is")
 
 // carryOut carries out a plan: first creations and changes, then deletions.

@@ -28,7 +28,7 @@ import (
 // same name with _FILE names.
 var Variables = []string{"CARILLON_URL", "CARILLON_KEY", "CARILLON_TENANT", "CARILLON_CONTEXT", "CARILLON_CONFIG"}
 
-// defaultURL is where a service listens that runs with default options.
+// defaultURL is the address of a service with default options.
 const defaultURL = "http://127.0.0.1:8080"
 
 // connection says which service to ask, and as whom.
@@ -179,7 +179,7 @@ type request struct {
 // Exit codes of these commands, besides those of package cli.
 const (
 	exitDifferent = 3 // carillon diff: something would be changed
-	exitConflict  = 4 // somebody else has changed the job meanwhile
+	exitConflict  = 4 // another client has changed the job meanwhile
 	exitUnknown   = 5 // the service can't be reached, or its answer was lost
 )
 
@@ -363,7 +363,7 @@ func (s *service) attempt(ctx context.Context, r request) (answer, error) {
 	return a, refused
 }
 
-// parallel is how many requests of one command are under way at most.
+// parallel is the maximum number of requests of one command under way.
 const parallel = 8
 
 // path joins segments to a path of the API, each of them encoded. Proxies take out dots that stand alone, even encoded

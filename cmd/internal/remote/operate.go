@@ -203,7 +203,7 @@ func status(ctx context.Context, s *session, _ []string) error {
 			delete(lateness, "hours") // a table of a day is for the page
 		}
 	}
-	s.attempts = 1 // who is not ready now says so
+	s.attempts = 1 // a service that is not ready says so
 	a, notReady := s.do(ctx, request{method: http.MethodGet, path: "/readyz", several: true})
 	d["state"] = "ready"
 	if refused, ok := errors.AsType[*refusal](notReady); ok {

@@ -164,11 +164,11 @@ func TestApply(t *testing.T) {
 		t.Errorf("the payload has other bytes: %s", out)
 	}
 
-	// Its definition can be applied as it is shown.
+	// The shown definition can be applied.
 	w.file("shown/a.yaml", w.ok("job get mail/a --definition -o yaml"))
 	w.want("diff -f shown", 0, "1 as they are")
 
-	// Somebody else changes a job after it was compared, right before it is put.
+	// Another client changes a job after it was compared, right before it is put.
 	w.file("jobs/a.yaml", strings.Replace(digest, "key: digest", "key: mail/a\ndeadline: 5m", 1))
 	var busy atomic.Bool
 	w.before = func(_ http.ResponseWriter, r *http.Request) bool {

@@ -31,8 +31,8 @@ const (
 	callersState = "a=1"
 )
 
-// TestTraces: a submission's span is its caller's child, and its firing, which is a trace of its own and goes on at the
-// receiver, is linked to it. When the service has stopped, all is at the collector.
+// TestTraces: a submission's span is a child of its caller's. Its firing is a trace of its own, which is linked to it
+// and continues at the receiver. When the service has stopped, the collector has all spans.
 func TestTraces(t *testing.T) {
 	for name, variables := range map[string]func(c *collector) map[string]string{
 		"by default": func(c *collector) map[string]string {
