@@ -94,7 +94,7 @@ type Principal struct {
 	Limits limits.Draft
 }
 
-// Anyone is the principal of all requests if no authentication is configured.
+// Anyone returns the principal of all requests if no authentication is configured.
 func Anyone() Principal { return Principal{ID: "anyone", Role: Admin, Scope: Everything()} }
 
 // May reports whether the principal has a permission, within its scope.

@@ -148,8 +148,8 @@ func (r *Registry) Destination(c job.Callback) string {
 	return destination
 }
 
-// Place is the Destination of a callback, and the called part of it, which must not be shown; empty if there are no
-// parts.
+// Place returns the Destination of a callback, and the called part of it, which must not be shown; empty if there are
+// no parts.
 func (r *Registry) Place(c job.Callback) (destination, part string) {
 	switch s := r.senders[c.Type].(type) {
 	case nil:

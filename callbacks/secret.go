@@ -89,8 +89,8 @@ func HeaderReferences(headers map[string]Text) (all []Reference) {
 	return all
 }
 
-// References are the secrets that a callback refers to, with pointers from the job's root. The callback was accepted by
-// Validate.
+// References returns the secrets that a callback refers to, with pointers from the job's root. The callback was
+// accepted by Validate.
 func (r *Registry) References(c job.Callback) []Reference {
 	referrer, ok := r.senders[c.Type].(Referrer)
 	if !ok || !bytes.Contains(c.Data, []byte(`"secret"`)) && !bytes.ContainsRune(c.Data, '\\') {

@@ -135,7 +135,7 @@ func (d *Dispatcher) meetTenants(ctx context.Context, page []store.LaneDue) {
 	d.assign(ctx, names, d.now(), countedPerPage)
 }
 
-// recount is one round: it forgets tenants without due occurrences, adds those that the due scan has not found, and
+// recount makes one round: it forgets tenants without due occurrences, adds those that the due scan has not found, and
 // counts some of the others again.
 func (d *Dispatcher) recount(ctx context.Context, now time.Time) {
 	a := &d.tenants.auto

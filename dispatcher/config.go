@@ -105,12 +105,12 @@ var Defaults = Config{
 	Retain:       24 * time.Hour,
 }
 
-// margin is the part of the lease that is left when a callback has timed out.
+// margin returns the part of the lease that is left when a callback has timed out.
 func (c *Config) margin() time.Duration { return c.Lease - c.CallbackTimeout - c.Early }
 
-// permittedSkew is the largest permitted difference between this machine's clock and the store's. Two replicas that are
-// both off by it still keep the lease: a callback ends before another replica can claim, and an expansion, which has
-// half a lease, before another replica can expand.
+// permittedSkew returns the largest permitted difference between this machine's clock and the store's. Two replicas
+// that are both off by it still keep the lease: a callback ends before another replica can claim, and an expansion,
+// which has half a lease, before another replica can expand.
 func (c *Config) permittedSkew() time.Duration { return min(c.margin(), c.Lease/2) / 2 }
 
 // Expansion returns the bounds of expanding recurring jobs. They follow from the lease: if a replica dies during an
@@ -119,8 +119,8 @@ func (c *Config) Expansion() job.Expansion {
 	return job.Expansion{Horizon: 2 * c.Lease, CatchUpLimit: c.CatchUpLimit}
 }
 
-// expandInterval is the interval between two looks for jobs to expand: short enough for the lead, and long enough to
-// spare the store.
+// expandInterval returns the interval between two looks for jobs to expand: short enough for the lead, and long enough
+// to spare the store.
 func (c *Config) expandInterval() time.Duration {
 	return max(c.Expansion().Horizon/24, 100*time.Millisecond)
 }

@@ -255,7 +255,7 @@ var specified = sync.OnceValue(func() *openapi3.Schema {
 	return spec.Webhooks["event"].Post.RequestBody.Value.Content["application/cloudevents+json"].Schema.Value
 })
 
-// data is the content of the event of a type that was delivered last.
+// data returns the content of the event of a type that was delivered last.
 func (w *world) data(kind job.EventType) (d events.Data) {
 	w.Helper()
 	w.lock.Lock()

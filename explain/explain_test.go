@@ -15,7 +15,7 @@ import (
 
 var now = time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC)
 
-// question is about an hourly job that has missed an instant and is long running.
+// question returns a question about an hourly job that has missed an instant and has run for long.
 func question(at time.Time) *explain.Question {
 	crontab, err := job.ParseCrontab("0 * * * *")
 	if err != nil {

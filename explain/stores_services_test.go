@@ -27,7 +27,7 @@ func server(t *testing.T, variable, option string) string {
 	return url + join + option + "=" + fresh()
 }
 
-// fresh is a name that nothing else has.
+// fresh returns a name that nothing else has.
 func fresh() string { return "explain_" + strings.ToLower(job.NewToken()) }
 
 func TestPostgres(t *testing.T) {

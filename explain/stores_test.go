@@ -135,7 +135,7 @@ func (w *world) beforeAnyReplica() {
 	}
 }
 
-// now is the time since the world's start.
+// now returns the time since the world's start.
 func (w *world) now() time.Duration { return time.Since(w.start) }
 
 // await asks about an instant until the codes of the answer are these.

@@ -55,7 +55,7 @@ type keeps struct {
 	briefly bool
 }
 
-// retain is for how long history and finished jobs are kept.
+// retain returns the retention of history and of finished jobs.
 func (k keeps) retain() time.Duration {
 	if k.briefly {
 		return time.Hour
@@ -230,12 +230,12 @@ func (w *world) put(key, members string, headers ...string) {
 
 func pathOf(key string) string { return "/v1/jobs/" + url.PathEscape(key) }
 
-// after is an instant some time after the world's start.
+// after returns an instant some time after the world's start.
 func (w *world) after(d time.Duration) string {
 	return job.FormatTime(job.CeilMilli(w.start.Add(d)))
 }
 
-// at is the schedule of one instant.
+// at returns the schedule of one instant.
 func (w *world) at(d time.Duration) string { return fmt.Sprintf(`"schedules":[%q]`, w.after(d)) }
 
 // sleep lets time pass, until that much of it has passed since the world's start.

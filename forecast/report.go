@@ -142,7 +142,7 @@ func (p *Plan) Report(q *Query) Report {
 	return r
 }
 
-// unmatched are the destinations that are assumed to be limited or down, and are not known.
+// unmatched returns the destinations that are assumed to be limited or down, and are not known.
 func (c *Capacity) unmatched(known map[string]bool) []string {
 	names := make(map[string]bool)
 	for name := range c.Limits {

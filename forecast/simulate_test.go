@@ -32,7 +32,7 @@ func at(t *testing.T, s store.Store, tenant, destination string, when time.Time,
 	}
 }
 
-// tenPerSecond is a capacity.
+// tenPerSecond returns a capacity.
 func tenPerSecond() forecast.Capacity {
 	c := plenty
 	c.PerSecond, c.Destinations = 10, forecast.DestinationPolicy{InFlight: 100, SlowInFlight: 50, SlowAfter: time.Second}

@@ -47,7 +47,7 @@ func (l auditLine) brief() string {
 	return text
 }
 
-// auditedAPI is an API with an audit trail; the func ends the trail and answers its text.
+// auditedAPI returns an API with an audit trail; the func ends the trail and returns its text.
 func auditedAPI(t *testing.T, configure ...func(*handlers.Config)) (*api, func() string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "audit")
@@ -235,7 +235,7 @@ type lineByLine chan string
 
 func (w lineByLine) Write(p []byte) (int, error) { w <- string(p); return len(p), nil }
 
-// next is the next line.
+// next waits for the next line, and returns it.
 func (w lineByLine) next(t *testing.T) string {
 	t.Helper()
 	select {
@@ -377,7 +377,7 @@ func TestRequestIDs(t *testing.T) {
 	}
 }
 
-// BenchmarkAudit is a request that is audited, beside one that is not.
+// BenchmarkAudit measures a request that is audited, beside one that is not.
 func BenchmarkAudit(b *testing.B) {
 	for name, trail := range map[string]*audit.Log{"off": nil, "on": audit.New(discard{}, slog.Default(), nil)} {
 		b.Run(name, func(b *testing.B) {

@@ -299,7 +299,7 @@ func TestBacklogThatCannotBeCounted(t *testing.T) {
 	a.call("GET", "/v1/backlog", "").want(503) // but not for long
 }
 
-// lanesDue are lanes of tenants of their own, each due a little longer than the one before.
+// lanesDue returns lanes of tenants of their own, each due a little longer than the one before.
 func lanesDue(n int) (lanes []store.LaneDue) {
 	for i := range n {
 		lanes = append(lanes, store.LaneDue{Lane: job.Lane{Tenant: fmt.Sprint("t", i)}, DueAt: start.Add(-time.Duration(i) * time.Millisecond)})
@@ -383,7 +383,7 @@ func duePage(lanes []store.LaneDue, p store.DueParams) (page store.DuePage) {
 	return page
 }
 
-// lanesAfter are the lanes that come after one.
+// lanesAfter returns the lanes that come after one.
 func lanesAfter(lanes []store.LaneDue, after store.LaneDue, limit int) []store.LaneDue {
 	all := slices.SortedFunc(slices.Values(lanes), store.LaneDue.Compare)
 	first, found := slices.BinarySearchFunc(all, after, store.LaneDue.Compare)

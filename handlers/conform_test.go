@@ -151,7 +151,7 @@ func (c *schemaCache) compiled(spec *openapi3.T, schema *openapi3.SchemaRef) (*j
 	return c.schemas[schema.Value], err
 }
 
-// decoded is a value as JSON has it.
+// decoded returns a value as JSON has it.
 func decoded(v any) (any, error) {
 	text, err := json.Marshal(v)
 	if err != nil {

@@ -273,7 +273,7 @@ func (a *api) settleDead(ctx context.Context, tenant string, ids []job.ID, outco
 	return n, err
 }
 
-// deadLetterInPath is the id in the path. A malformed id is answered like an unknown one.
+// deadLetterInPath returns the id in the path. A malformed id is answered like an unknown one.
 func (a *api) deadLetterInPath(c *gin.Context) (job.ID, error) {
 	if _, err := readQuery(c.Request); err != nil {
 		return job.ID{}, err

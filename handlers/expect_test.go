@@ -16,7 +16,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// expecting is a submission with an expectBy.
+// expecting returns a submission with an expectBy.
 func expecting(submitted, by string) string { return with(submitted, "expectBy", by) }
 
 // watched returns the instants of a job's pending watches, and the due times of these, as times after the start.

@@ -201,7 +201,7 @@ func (s subject) wholly() bool {
 	return s == aboutTenant || s == aboutWholeTenants || s == aboutEverything
 }
 
-// routes are all operations. openapi.yaml names the same permissions.
+// routes returns all operations. openapi.yaml names the same permissions.
 func (a *api) routes() []route {
 	return []route{
 		{"GET", "/", access.Public, aboutItself, a.showIndex},

@@ -92,8 +92,8 @@ func newAPI(t testing.TB, configure ...func(*handlers.Config)) *api {
 	return a
 }
 
-// withAnyData is the specification without the schemas of callback data: the senders of most tests take anything. It is
-// read once, since that takes longer than most tests, and never changed.
+// withAnyData returns the specification without the schemas of callback data: the senders of most tests take anything.
+// It is read once, since that takes longer than most tests, and never changed.
 func withAnyData(t testing.TB) *openapi3.T {
 	t.Helper()
 	spec, err := loadWithAnyData()
@@ -202,7 +202,7 @@ func (g answer) want(status int) answer {
 	return g
 }
 
-// versionTag is the version that the entity tag begins with, as an entity tag of its own.
+// versionTag returns the version that the entity tag begins with, as an entity tag of its own.
 func (g answer) versionTag() string {
 	version, _, _ := strings.Cut(strings.Trim(g.header.Get("ETag"), `"`), "-")
 	return `"` + version + `"`

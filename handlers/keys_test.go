@@ -335,7 +335,7 @@ func TestKeyPrefixBounds(t *testing.T) {
 	}
 }
 
-// withoutKey is a body whose key is in the path.
+// withoutKey returns a body whose key is in the path.
 func withoutKey(body string) string {
 	if !strings.Contains(body, `"key":""`) {
 		return body

@@ -51,7 +51,7 @@ func field(to []byte, name, first string, n int, second string, m int) []byte {
 	return strconv.AppendInt(append(to, second...), int64(m), 10)
 }
 
-// exceeded is the error of a request that exceeds a rate.
+// exceeded returns the error of a request that exceeds a rate.
 func exceeded(s *limits.Standing) error {
 	whose := "this key"
 	if s.Name == limits.TenantRequests {

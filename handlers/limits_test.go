@@ -12,7 +12,7 @@ import (
 	"github.com/carillon-scheduler/carillon/handlers"
 )
 
-// limitedAPI is an API whose tenants have limits by default, and may have others.
+// limitedAPI returns an API whose tenants have limits by default, and may have others.
 func limitedAPI(t *testing.T, key, tenant limits.Limits) *api {
 	t.Helper()
 	return newAPI(t, func(c *handlers.Config) {
@@ -190,7 +190,7 @@ func TestNobodyRaisesOwnLimits(t *testing.T) {
 	}
 }
 
-// limitedKeys is an API with keys whose limits may be their own, and an administrator's header.
+// limitedKeys returns an API with keys whose limits may be their own, and an administrator's header.
 func limitedKeys(t *testing.T, key limits.Limits) (a *keyedAPI, admin string) {
 	t.Helper()
 	a = newKeyedAPI(t, func(c *handlers.Config) {
@@ -310,7 +310,7 @@ func (a *api) eventually(method, path, body string, status int) {
 	}
 }
 
-// BenchmarkLimits is a request with limits, beside one without.
+// BenchmarkLimits measures a request with limits, beside one without.
 func BenchmarkLimits(b *testing.B) {
 	for name, l := range map[string]*limits.Limiter{
 		"off": nil, "none": limits.New(limits.Config{}),

@@ -38,7 +38,7 @@ func (c corner) marker() string { return "marker-" + c.tenant + "-" + strings.Tr
 func (c corner) job() string  { return c.prefix + c.marker() }
 func (c corner) dead() string { return c.prefix + "dead-" + c.marker() }
 
-// whole is the scope that has the corner and nothing else.
+// whole returns the scope that has the corner and nothing else.
 func (c corner) whole() access.Scope {
 	return access.Scope{Tenants: []string{c.tenant}, KeyPrefix: c.prefix}
 }
@@ -203,7 +203,7 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// wanted is the status for a caller that asks for an operation about a corner.
+// wanted returns the status for a caller that asks for an operation about a corner.
 func (s sample) wanted(operation *openapi3.Operation, template string, by matrixCaller, of corner) int {
 	needs, _ := operation.Extensions["x-permission"].(string)
 	extent, _ := operation.Extensions["x-extent"].(string)

@@ -15,7 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// measuredAPI is an API with metrics.
+// measuredAPI returns an API with metrics.
 func measuredAPI(t *testing.T) (*api, *prometheus.Registry) {
 	registry := prometheus.NewRegistry()
 	return newAPI(t, func(c *handlers.Config) {

@@ -40,7 +40,7 @@ func TestEveryFieldIsKept(t *testing.T) {
 	}
 }
 
-// draftSettings are the fields of [job.Draft] that are no options.
+// draftSettings returns the fields of [job.Draft] that are no options.
 func draftSettings(t *testing.T) (all []setting) {
 	every := "@every 1m"
 	samples := map[string]setting{
@@ -75,8 +75,8 @@ func draftSettings(t *testing.T) (all []setting) {
 	return all
 }
 
-// optionSettings are the fields of [job.OptionsDraft], and of the structs in it. Their values follow from the rules in
-// their tags.
+// optionSettings returns the fields of [job.OptionsDraft], and of the structs in it. Their values follow from the rules
+// in their tags.
 func optionSettings(t *testing.T) (all []setting) {
 	var add func(of reflect.Type, pointer, option []string)
 	add = func(of reflect.Type, pointer, option []string) {
@@ -96,7 +96,7 @@ func optionSettings(t *testing.T) (all []setting) {
 	return all
 }
 
-// sampleOf is a value that a rule allows: the last or the largest.
+// sampleOf returns a value that a rule allows: the last or the largest.
 func sampleOf(t *testing.T, field, rule string) any {
 	rules := strings.Split(rule, ",")
 	switch kind, of, _ := strings.Cut(rules[len(rules)-1], "="); kind {
@@ -114,7 +114,7 @@ func sampleOf(t *testing.T, field, rule string) any {
 	return nil
 }
 
-// otherSettings are the fields of [job.Options] that are set by other parts of a submission than their own names.
+// otherSettings returns the fields of [job.Options] that are set by other parts of a submission than their own names.
 func otherSettings(t *testing.T) (all []setting) {
 	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	others := map[string]setting{
@@ -143,7 +143,7 @@ func otherSettings(t *testing.T) (all []setting) {
 	return all
 }
 
-// object is an object that gives the field a value.
+// object returns an object that gives the field a value.
 func (s setting) object(value any) map[string]any {
 	for _, name := range slices.Backward(s.pointer) {
 		value = map[string]any{name: value}
@@ -226,7 +226,7 @@ func (s setting) isShown(a *api, how string) {
 	}
 }
 
-// shown is the value that the job is answered with.
+// shown returns the value that the job is answered with.
 func (s setting) shown(a *api) (value any, ok bool) {
 	a.Helper()
 	value = decode[any](a.call("GET", "/v1/jobs/a", "").want(200))

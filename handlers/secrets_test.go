@@ -183,7 +183,7 @@ func TestNoEncryptionKey(t *testing.T) {
 	a.call("DELETE", "/v1/secrets/a", "").want(404)
 }
 
-// hooked is a job whose callback has a header and a signature.
+// hooked returns a job whose callback has a header and a signature.
 func hooked(header, signing string) string {
 	callback := map[string]any{"type": "http", "data": map[string]any{
 		"url": "https://api.example.com/hook", "headers": map[string]any{"Authorization": map[string]any{"secret": header, "prefix": "Bearer "}},

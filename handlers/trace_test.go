@@ -22,14 +22,14 @@ const (
 	other  = "00-11111111111111111111111111111111-2222222222222222-01"
 )
 
-// traced is an API that makes spans, and these.
+// traced returns an API that makes spans, and their recorder.
 func traced(t *testing.T, sampler sdktrace.Sampler) (*api, *tracetest.SpanRecorder) {
 	spans := tracetest.NewSpanRecorder()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans), sdktrace.WithSampler(sampler))
 	return newAPI(t, func(c *handlers.Config) { c.Traces = provider }), spans
 }
 
-// kept is the trace context that is kept with the job a.
+// kept returns the trace context that is kept with the job a.
 func (a *api) kept() job.Trace { return a.status().Options.Trace }
 
 // TestCallersTraceIsKept: each request that changes the definition leaves its trace context there, even without a

@@ -97,7 +97,7 @@ func (noRecords) WriteRecords(_ context.Context, changes []store.RecordChange) [
 	return make([]error, len(changes))
 }
 
-// BenchmarkWriter is the processor time that an attempt costs, from its record to its last writing.
+// BenchmarkWriter measures the processor time that an attempt costs, from its record to its last writing.
 func BenchmarkWriter(b *testing.B) {
 	const batch = 128
 	all := attempts(65_536, epoch)

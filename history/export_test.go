@@ -15,7 +15,7 @@ func sorted(entries []Entry) (rows []*Entry) {
 	return rows
 }
 
-// Sorted are entries in that order.
+// Sorted returns entries in the order of segments.
 func Sorted(entries []Entry) (all []Entry) {
 	for _, e := range sorted(entries) {
 		all = append(all, *e)

@@ -158,7 +158,7 @@ func (d *desk) instants(key string) (all []string) {
 	return all
 }
 
-// body is a job that is due after a time.
+// body returns a job that is due after a time.
 func body(key, after string) []byte {
 	return fmt.Appendf(nil, "{\n\"key\": %q, \"delay\": %q, \"callback\": {\"type\": \"http\", \"data\": {}}\r\n}", key, after)
 }

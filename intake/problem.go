@@ -48,7 +48,7 @@ func newProblem(status int, detail string) *Problem {
 	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail}
 }
 
-// invalidHeader is the problem of one header, in the form of the API's problems of parameters.
+// invalidHeader returns the problem of one header, in the form of the API's problems of parameters.
 func invalidHeader(name, message string) *Problem {
 	p := newProblem(http.StatusUnprocessableEntity, "a header is invalid; see errors")
 	p.Errors, _ = json.Marshal([]map[string]string{{"parameter": name, "message": message}})

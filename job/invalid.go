@@ -17,7 +17,7 @@ type Invalid struct {
 	Fields []FieldError
 }
 
-// InvalidField is an [*Invalid] with one field.
+// InvalidField returns an [*Invalid] with one field.
 func InvalidField(pointer, message string) *Invalid {
 	return &Invalid{Fields: []FieldError{{Pointer: pointer, Message: message}}}
 }

@@ -112,7 +112,7 @@ const (
 	EnvelopeBinary     Envelope = "cloudevents-binary"
 )
 
-// String is the envelope as it is submitted.
+// String returns the envelope as it is submitted.
 func (e Envelope) String() string {
 	if e == EnvelopeNone {
 		return "none"

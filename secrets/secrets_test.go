@@ -23,7 +23,7 @@ var epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 const anywhere = "http https://api.example.com"
 
-// ring is a keyring of keys whose bytes are these numbers.
+// ring returns a keyring of keys whose bytes are these numbers.
 func ring(t testing.TB, of ...byte) *secrets.Keyring {
 	t.Helper()
 	var keys [][]byte

@@ -11,7 +11,7 @@ import (
 	"github.com/carillon-scheduler/carillon/ui"
 )
 
-// page is the page in front of an API that answers 418.
+// page returns the page in front of an API that answers 418.
 func page(method, path string, headers ...string) *http.Response {
 	r := httptest.NewRequest(method, path, http.NoBody)
 	for i := 0; i < len(headers); i += 2 {

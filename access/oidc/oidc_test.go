@@ -158,7 +158,7 @@ func eddsa(t testing.TB, id string) signer {
 	return signer{id, jose.EdDSA, key}
 }
 
-// claims are those of a valid token, and others in their place.
+// claims returns the claims of a valid token, with others in their place.
 func (i *issuer) claims(others map[string]any) map[string]any {
 	all := map[string]any{
 		"iss": i.url, "aud": "carillon", "sub": "ada", "iat": epoch.Unix(), "exp": epoch.Add(time.Hour).Unix(),
@@ -369,7 +369,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// virtual is an issuer without a network, and a key of it.
+// virtual returns an issuer without a network, and a key of it.
 func virtual(t testing.TB) (*issuer, oidc.Config, signer) {
 	i := &issuer{TB: t, url: "https://login.example.com"}
 	key := es256(t, "first")
@@ -451,7 +451,7 @@ func TestKeysChange(t *testing.T) {
 	})
 }
 
-// es256Of is the same private key under another name.
+// es256Of returns the same private key under another name.
 func es256Of(s signer, id string) signer { return signer{id, s.alg, s.key} }
 
 // An answer that is not from the issuer, or is malformed, is refused.

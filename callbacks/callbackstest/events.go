@@ -54,7 +54,7 @@ func (s suite) eventDelivery(t *testing.T, e event, envelope job.Envelope) callb
 	return d
 }
 
-// body is the body of the event.
+// body returns the body of the event.
 func (e event) body() string {
 	if e.step != "" {
 		return e.step

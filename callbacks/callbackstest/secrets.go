@@ -41,7 +41,7 @@ func (v vault) Sign(_ context.Context, tenant, name, messageID string, at time.T
 	return fmt.Sprintf("v1,%s/%s/%s/%d/%q", tenant, name, messageID, at.Unix(), body), nil
 }
 
-// withHeaders is callback data with a member headers.
+// withHeaders returns callback data with a member headers.
 func (s suite) withHeaders(t *testing.T, headers string) []byte {
 	t.Helper()
 	return []byte(s.edited(t, func(members map[string]jsontext.Value) { members["headers"] = jsontext.Value(headers) }))

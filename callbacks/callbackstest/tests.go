@@ -105,7 +105,7 @@ func testValidate(t *testing.T, s suite) {
 	})
 }
 
-// edited is callback data with some member added or removed.
+// edited returns callback data with some member added or removed.
 func (s suite) edited(t *testing.T, edit func(members map[string]jsontext.Value)) string {
 	t.Helper()
 	var members map[string]jsontext.Value

@@ -162,7 +162,7 @@ func TestCloseJoinsAll(t *testing.T) {
 
 var stacks = make([]byte, 16<<20)
 
-// ofPackage are the stacks of the goroutines that are in a function of the package under test.
+// ofPackage returns the stacks of the goroutines that are in a function of the package under test.
 func ofPackage() (found []string) {
 	for _, stack := range strings.Split(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
 		frames, _, _ := strings.Cut(stack, "\ncreated by ")

@@ -285,7 +285,7 @@ func newSender(t testing.TB, o kafka.Options) *kafka.Sender {
 	return sender
 }
 
-// data is callback data with a payload and other members, to the inbox unless they say otherwise.
+// data returns callback data with a payload and other members, to the inbox unless they say otherwise.
 func data(members string) string {
 	if !strings.Contains(members, `"topic"`) {
 		members = `"topic":"` + inbox + `",` + members

@@ -9,8 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// ClientOptions are the options by which a client for another use than sending connects to the cluster: addresses, TLS
-// and login. An error names the wrong option; it has no password in it.
+// ClientOptions returns the options by which a client for another use than sending connects to the cluster: addresses,
+// TLS and login. An error names the wrong option; it has no password in it.
 func (o *Options) ClientOptions() ([]kgo.Opt, error) {
 	brokers := addresses(o.Brokers)
 	if err := checkAddresses(brokers); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/carillon-scheduler/carillon/callbacks"
 )
 
-// answer is a broker's answer about a topic or a record; answered is false for errors of other kinds.
+// answer returns a broker's answer about a topic or a record; answered is false for errors of other kinds.
 func answer(err error) (code *kerr.Error, answered bool) {
 	code, answered = errors.AsType[*kerr.Error](err)
 	switch code {

@@ -115,7 +115,7 @@ func (s *Sender) Close() error {
 	return nil
 }
 
-// Type is "kafka".
+// Type returns "kafka".
 func (s *Sender) Type() string { return "kafka" }
 
 // Validate checks a record that a client wants produced.
@@ -137,7 +137,7 @@ func notAllowed(tenant string) string {
 	return fmt.Sprintf("is not one that the tenant %q may use; --kafka-allow has those", tenant)
 }
 
-// Destination is the topic.
+// Destination returns the topic.
 func (s *Sender) Destination(data []byte) string {
 	c, err := job.ParseTrusted[struct {
 		Topic string `json:"topic"`
@@ -157,7 +157,7 @@ func (s *Sender) References(data []byte) []callbacks.Reference {
 	return callbacks.HeaderReferences(c.Headers)
 }
 
-// Envelopes are all there are.
+// Envelopes returns all envelopes.
 func (s *Sender) Envelopes() []job.Envelope {
 	return []job.Envelope{job.EnvelopeStructured, job.EnvelopeBinary}
 }
@@ -244,5 +244,5 @@ func (s *Sender) produce(
 	}
 }
 
-// soon is a short pause for trouble that is expected to pass at once, never the same.
+// soon returns a short random pause, for trouble that is expected to pass at once.
 func soon() time.Duration { return 50*time.Millisecond + rand.N(200*time.Millisecond) }

@@ -32,7 +32,7 @@ type link struct {
 	pause   time.Duration
 }
 
-// wait is the time until about the next try is over, spread so that not all come back at once.
+// wait returns the time until about the next try is over, spread so that not all come back at once.
 func (l *link) wait(now time.Time) time.Duration {
 	if wait := l.retryAt.Sub(now); wait > 0 {
 		return wait + soon()

@@ -104,7 +104,7 @@ func (s *Sender) retire(x *session, reason error) {
 	s.session = fresh
 }
 
-// clientOptions are the options of every session's client.
+// clientOptions returns the options of every session's client.
 func clientOptions(o Options, d *deadlines) ([]kgo.Opt, error) {
 	if err := checkAddresses(o.Brokers); err != nil {
 		return nil, err

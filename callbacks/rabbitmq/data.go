@@ -104,7 +104,7 @@ func (r reference) Check(invalid *job.Invalid) { r.Text.Check("", invalid) }
 // headerText reads a reference to a secret.
 func headerText(v jsontext.Value) (callbacks.Text, error) { return job.ParseTrusted[callbacks.Text](v) }
 
-// joinedValue is a header's value, and the secret that it has been joined with, if it refers to one.
+// joinedValue returns a header's value, and the secret that it has been joined with, if it refers to one.
 func joinedValue(
 	ctx context.Context, s *Sender, d *callbacks.Delivery, v jsontext.Value,
 ) (value any, secret string, err error) {
@@ -168,7 +168,7 @@ func (c callback) granted() (pointer, name string) {
 	return "/exchange", "exchange:" + c.Exchange
 }
 
-// deliveryMode is persistent unless the client chose otherwise.
+// deliveryMode returns persistent, unless the client chose transient.
 func (c callback) deliveryMode() uint8 {
 	if c.Persistent != nil && !*c.Persistent {
 		return amqp.Transient

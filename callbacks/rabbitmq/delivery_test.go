@@ -355,7 +355,7 @@ func TestCloseJoinsAll(t *testing.T) {
 
 const thePackage = "github.com/carillon-scheduler/carillon/callbacks/rabbitmq."
 
-// ofPackage are the stacks of the goroutines that are in a function of the package under test.
+// ofPackage returns the stacks of the goroutines that are in a function of the package under test.
 func ofPackage(buffer []byte) (stacks []string) {
 	all := strings.Split(string(buffer[:runtime.Stack(buffer, true)]), "\n\n")
 	for _, stack := range all {

@@ -297,7 +297,7 @@ func (w *window) verdict(p *publish) error {
 	}
 }
 
-// refusal is the error of a message for which the broker closed the channel.
+// refusal returns the error of a message for which the broker closed the channel.
 func refusal(e *amqp.Error, p *publish) error {
 	err := fmt.Errorf("rabbitmq: the broker refused the message for %s: %w", p.destination(), e)
 	if e.Code == amqp.PreconditionFailed { // too large

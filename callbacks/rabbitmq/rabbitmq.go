@@ -119,7 +119,7 @@ func (s *Sender) Close() error {
 	return nil
 }
 
-// Type is "rabbitmq".
+// Type returns "rabbitmq".
 func (s *Sender) Type() string { return "rabbitmq" }
 
 // Validate checks a message that a client wants published.
@@ -142,7 +142,7 @@ func notAllowed(tenant string) string {
 	return fmt.Sprintf("is not one that the tenant %q may use; --rabbitmq-allow has those", tenant)
 }
 
-// Destination is the queue, or the exchange.
+// Destination returns the queue, or the exchange.
 func (s *Sender) Destination(data []byte) string {
 	c, err := job.ParseTrusted[struct {
 		Queue    string `json:"queue"`
@@ -173,7 +173,7 @@ func (s *Sender) References(data []byte) []callbacks.Reference {
 	return callbacks.HeaderReferences(texts)
 }
 
-// Envelopes are all there are.
+// Envelopes returns all envelopes.
 func (s *Sender) Envelopes() []job.Envelope {
 	return []job.Envelope{job.EnvelopeStructured, job.EnvelopeBinary}
 }
@@ -220,7 +220,7 @@ func (s *Sender) describe(ctx context.Context, c callback, d *callbacks.Delivery
 		semconv.ServerAddress(s.server.Host), semconv.ServerPort(s.server.Port))
 }
 
-// wait is the time until about the next try to connect is over, spread so that not all come back at once.
+// wait returns the time until about the next try to connect is over, spread so that not all come back at once.
 func (l *link) wait(now time.Time) time.Duration {
 	if wait := l.retryAt.Sub(now); wait > 0 {
 		return wait + soon()
@@ -228,7 +228,7 @@ func (l *link) wait(now time.Time) time.Duration {
 	return l.pause/2 + soon() // that try is under way
 }
 
-// soon is a short pause for trouble that is expected to pass at once, never the same.
+// soon returns a short random pause, for trouble that is expected to pass at once.
 func soon() time.Duration { return 50*time.Millisecond + rand.N(200*time.Millisecond) }
 
 // dialLimit bounds a try to connect, unless the URL has another bound.

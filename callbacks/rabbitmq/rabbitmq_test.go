@@ -117,7 +117,7 @@ func bad() []callbackstest.Bad {
 	}
 }
 
-// good is data that must be accepted and sent; the exchange delivers to the queue whatever the routing key.
+// good returns data that must be accepted and sent; the exchange delivers to the queue whatever the routing key.
 func good(queue, exchange string) map[string][]byte {
 	return map[string][]byte{
 		"queue":                []byte(`{"queue":"` + queue + `","payload":1}`),

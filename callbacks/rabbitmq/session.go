@@ -248,13 +248,13 @@ func (s *session) unconfirmed(ctx context.Context, w *window, p *publish) error 
 	return err
 }
 
-// slow is the error of an attempt that ended before it could be published.
+// slow returns the error of an attempt that ended before it could be published.
 func slow(ctx context.Context) error {
 	err := fmt.Errorf("rabbitmq: nothing was sent: the broker is slow: %w", ctx.Err())
 	return callbacks.Unavailable(err, time.Second+soon())
 }
 
-// lost is the error of an attempt whose connection went away.
+// lost returns the error of an attempt whose connection went away.
 func (s *session) lost() error {
 	return callbacks.Unavailable(errors.New("rabbitmq: the connection was lost"), soon())
 }

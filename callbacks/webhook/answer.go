@@ -63,7 +63,7 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.text }
 
-// ErrorType is its name in traces: the status, as OpenTelemetry's conventions say.
+// ErrorType returns the error's name in traces: the status, by OpenTelemetry's conventions.
 func (r *refusal) ErrorType() string { return strconv.Itoa(r.status) }
 
 // Status returns the status of the answer, see [callbacks.StatusOf].
@@ -105,8 +105,8 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// excerpt is the beginning of an error's body, fit for one line of a log. Receivers like to quote the request that they
-// refuse, so its secrets are masked, one group of them after the other.
+// excerpt returns the beginning of an error's body, fit for one line of a log. Receivers like to quote the request that
+// they refuse, so its secrets are masked, one group of them after the other.
 func excerpt(body []byte, secrets ...[]string) string {
 	const most = 200 // characters
 	text := string(body)
@@ -179,8 +179,8 @@ func encoded(values []string) (all []string) {
 	return all
 }
 
-// secrets are the parts of a request that may be secret, in the forms in which a receiver may quote them, the longest
-// first. Short ones are left out, but for named secrets: masking them would garble the text more than it hides.
+// secrets returns the parts of a request that may be secret, in the forms in which a receiver may quote them, the
+// longest first. Short ones are left out, but for named secrets: masking them would garble the text more than it hides.
 func secrets(r *request) []string {
 	var all []string
 	for _, v := range r.secrets {

@@ -163,7 +163,7 @@ func measure(b *testing.B, target string, atOnce int, send func(ctx context.Cont
 	b.ReportMetric(float64(own)/float64(receivers), "ratio")
 }
 
-// receiverTime is the processor time of the receiver.
+// receiverTime returns the processor time of the receiver.
 func receiverTime(b *testing.B, target string) time.Duration {
 	b.Helper()
 	resp, err := http.Get(target + "/cpu")

@@ -64,7 +64,7 @@ func parseURL(s string) (u *url.URL, problem string) {
 	return u, ""
 }
 
-// target is the host of a URL that was accepted, in ASCII as the transport has it looked up, and its port.
+// target returns the host of a URL that was accepted, in ASCII as the transport has it looked up, and its port.
 func target(u *url.URL) (host string, port uint16) {
 	host = u.Hostname()
 	if strings.ContainsFunc(host, unfit) { // letters and digits of other forms may stand for those of an address

@@ -190,7 +190,7 @@ func (c *checks) verdict(err error) error {
 	return err
 }
 
-// lookUpError is the error of a look-up without the server that was asked, which its text names in several places.
+// lookUpError returns the error of a look-up without the server that was asked, which its text names in several places.
 func lookUpError(err *net.DNSError) error {
 	shown := &net.DNSError{
 		Err: "the look-up failed", Name: err.Name,

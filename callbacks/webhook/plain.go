@@ -78,7 +78,7 @@ func (p *plain) send(ctx context.Context, r *request, on *taken) (*http.Response
 
 var texts = sync.Pool{New: func() any { return new([]byte) }}
 
-// addressOf is the host of a URL, in ASCII, and its port.
+// addressOf returns the host of a URL, in ASCII, and its port.
 func addressOf(u *url.URL) string {
 	host, port := target(u)
 	return net.JoinHostPort(host, strconv.Itoa(int(port)))

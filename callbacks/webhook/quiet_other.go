@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// rawOf is nil: here it is not known how to ask.
+// rawOf returns nil: on this system, connections are not asked.
 func rawOf(net.Conn) syscall.RawConn { return nil }
 
 // quiet holds for all connections.

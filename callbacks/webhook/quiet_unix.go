@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// rawOf is the system's side of a connection, or nil if it has none.
+// rawOf returns the system's side of a connection, or nil if it has none.
 func rawOf(c net.Conn) syscall.RawConn {
 	if own, is := c.(*conn); is {
 		c = own.Conn

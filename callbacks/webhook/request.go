@@ -135,7 +135,7 @@ func escape(text string) string {
 	return string(b)
 }
 
-// of is the request for net/http.
+// of returns the request for net/http.
 func (r *request) of(ctx context.Context) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, r.method, "", bytes.NewReader(r.body))
 	if err != nil {
@@ -173,7 +173,7 @@ func (r *request) appendTo(text []byte) ([]byte, error) {
 	return append(append(text, "\r\n\r\n"...), r.body...), nil
 }
 
-// withoutZone is a host without the zone of an IPv6 address, which has a meaning on this machine only.
+// withoutZone returns a host without the zone of an IPv6 address, which has a meaning on this machine only.
 func withoutZone(host string) string {
 	zone, end := strings.IndexByte(host, '%'), strings.LastIndexByte(host, ']')
 	if zone < 0 || end < zone {

@@ -275,7 +275,7 @@ func TestErrorsHoldNoEncodedSecrets(t *testing.T) {
 	}
 }
 
-// signedBy is a delivery of the bench's payload, to be signed by a secret of the tenant.
+// signedBy returns a delivery of the bench's payload, to be signed by a secret of the tenant.
 func signedBy(ctx context.Context, b *testing.B, d callbacks.Delivery) callbacks.Delivery {
 	b.Helper()
 	vault := newSecrets(b)

@@ -25,8 +25,8 @@ func describeRequest(span trace.Span, r *request) {
 	)
 }
 
-// withoutSecrets is a URL with REDACTED in place of possible secrets: the user, the path and the query, by which many
-// services know their callers.
+// withoutSecrets returns a URL with REDACTED in place of possible secrets: the user, the path and the query, by which
+// many services know their callers.
 func withoutSecrets(u *url.URL) string {
 	const redacted = "REDACTED"
 	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: "/"}

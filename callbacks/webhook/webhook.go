@@ -81,7 +81,7 @@ func (s *Sender) Close() error {
 // Responds marks the sender as a [callbacks.Responder]: a status is the receiver's answer.
 func (s *Sender) Responds() {}
 
-// Type is "http".
+// Type returns "http".
 func (s *Sender) Type() string { return "http" }
 
 // Validate checks a request that a client wants made.
@@ -100,14 +100,14 @@ func (s *Sender) Validate(data []byte) error {
 	return nil
 }
 
-// Destination is the URL's scheme and host, with its port.
+// Destination returns the URL's scheme and host, with its port.
 func (s *Sender) Destination(data []byte) string {
 	destination, _ := s.Place(data)
 	return destination
 }
 
-// Place is the URL's scheme and host, with its port, and its path. The query is left out: it does not change the called
-// part.
+// Place returns the URL's scheme and host, with its port, and its path. The query is left out: it does not change the
+// called part.
 func (s *Sender) Place(data []byte) (destination, path string) {
 	c, err := job.ParseTrusted[struct {
 		URL string `json:"url"`
@@ -136,7 +136,7 @@ func (s *Sender) References(data []byte) []callbacks.Reference {
 	return callbacks.HeaderReferences(c.Headers)
 }
 
-// Envelopes are all there are.
+// Envelopes returns all envelopes.
 func (s *Sender) Envelopes() []job.Envelope {
 	return []job.Envelope{job.EnvelopeStructured, job.EnvelopeBinary}
 }

@@ -53,7 +53,7 @@ func runBench(t *testing.T, rounds int, args ...string) bench.Report {
 	return r
 }
 
-// figure is one of a report, which every mode must have.
+// figure returns a figure of a report, which must have it.
 func figure(t *testing.T, r bench.Report, name string) bench.Figure {
 	t.Helper()
 	i := slices.IndexFunc(r.Figures, func(f bench.Figure) bool { return f.Name == name })

@@ -157,7 +157,8 @@ type query struct {
 	labels   []string // that its legend shows
 }
 
-// dashboardQueries are those of a dashboard, its variables included, as Grafana would ask them.
+// dashboardQueries returns the queries of a dashboard, with those of its variables, in the form in which Grafana makes
+// them.
 func dashboardQueries(d dashboard) (queries []query) {
 	for _, v := range d.Templating.List {
 		if v.Type != "query" {
@@ -194,7 +195,7 @@ func metricNames(expr string) (names []string) {
 	return names
 }
 
-// documentedAlerts are those in the table of docs/metrics.md, with how long they wait and how bad they are.
+// documentedAlerts returns the alerts in the table of docs/metrics.md, with their wait and severity.
 func documentedAlerts(t *testing.T) map[string]string {
 	t.Helper()
 	documented := map[string]string{}

@@ -86,7 +86,7 @@ func TestAuditOutlivesItsReader(t *testing.T) {
 	}
 }
 
-// auditFile is a place for the audit trail of all replicas of a test.
+// auditFile returns a place for the audit trail of all replicas of a test.
 func auditFile(t *testing.T) string { return filepath.Join(t.TempDir(), "audit.ndjson") }
 
 // audited returns the lines of a trail by principal, action and result, and its text.

@@ -385,7 +385,7 @@ func newReceiver(t *testing.T) *receiver {
 	return r
 }
 
-// counts are the distinct deliveries, and those that came more than once.
+// counts returns the distinct deliveries, and those that came more than once.
 func (r *receiver) counts() (distinct int, twice []string) {
 	r.lock.Lock()
 	defer r.lock.Unlock()

@@ -180,7 +180,7 @@ func (l *clusterLoad) atDeath(at time.Time) bool {
 	})
 }
 
-// failureBefore is the time of the last failure of a master up to a second after a moment; zero if there was none.
+// failureBefore returns the time of the last failure of a master up to a second after a moment; zero if there was none.
 func (l *clusterLoad) failureBefore(at time.Time) (last time.Time) {
 	for _, d := range l.deaths {
 		if d.from.Before(at.Add(time.Second)) {
@@ -381,7 +381,7 @@ func (c *redisCluster) whole() {
 	})
 }
 
-// masters are the nodes that have slots.
+// masters returns the nodes that have slots.
 func (c *redisCluster) masters() (all []*redisNode) {
 	for _, n := range c.nodes {
 		if c.leads(n) {
@@ -396,7 +396,7 @@ func (c *redisCluster) leads(n *redisNode) bool {
 	return strings.Contains(role, "role:master")
 }
 
-// replicaOf is the node that follows a master.
+// replicaOf returns the node that follows a master.
 func (c *redisCluster) replicaOf(master *redisNode) *redisNode {
 	c.Helper()
 	_, port, _ := strings.Cut(master.address, ":")

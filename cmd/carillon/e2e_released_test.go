@@ -273,7 +273,7 @@ func (w *recipients) callback(name string) map[string]any {
 	return map[string]any{"type": "http", "data": map[string]any{"url": "http://" + name + ".test/", "payload": map[string]any{"of": name}}}
 }
 
-// cluster is one without replicas, on a store that only replicas open.
+// cluster returns a cluster without replicas, on a store that only replicas open.
 func (w *recipients) cluster(t *testing.T, url string) *cluster {
 	c := &cluster{T: t, url: url, receiver: newReceiver(t), environment: []string{"HTTP_PROXY=" + w.server.URL}}
 	t.Cleanup(func() {

@@ -89,7 +89,7 @@ func on(t *testing.T, stores []freshStore, test func(t *testing.T, c *cluster)) 
 	}
 }
 
-// cluster is one without replicas, on a fresh store.
+// cluster returns a cluster without replicas, on a fresh store.
 func (s freshStore) cluster(t *testing.T) *cluster {
 	t.Helper()
 	url := s.url(t, "e2e_"+strings.ToLower(job.NewToken()))
@@ -118,7 +118,7 @@ func prefixURL(variable string) func(*testing.T, string) string {
 	return func(t *testing.T, id string) string { return withOption(needed(t, variable), "prefix", id) }
 }
 
-// withOption is a URL with one option more.
+// withOption returns a URL with one option more.
 func withOption(rawURL, name, value string) string {
 	base, query, _ := strings.Cut(rawURL, "?")
 	if query != "" {

@@ -26,7 +26,7 @@ import (
 // patience bounds every wait. Nothing is expected to take nearly as long.
 const patience = 10 * time.Minute
 
-// needed is an environment variable that the services' script sets.
+// needed returns an environment variable that the services' script sets.
 func needed(t *testing.T, name string) string {
 	t.Helper()
 	v := os.Getenv(name)

@@ -19,8 +19,8 @@ var shortLease = []string{"--lease=3s", "--callback-timeout=2s"}
 // longLease makes nothing be delivered twice, though the machine stalls for some seconds.
 var longLease = []string{"--lease=60s", "--callback-timeout=40s"}
 
-// everySecond is a job that ticks n times from start on. It catches up on all ticks, since a test on a busy machine may
-// stall for longer than so short a lease.
+// everySecond returns a job that ticks n times from start on. It catches up on all ticks, since a test on a busy
+// machine may stall for longer than so short a lease.
 func (c *cluster) everySecond(start time.Time, n int) map[string]any {
 	return map[string]any{
 		"crontab":  "@every 1s",
@@ -31,7 +31,7 @@ func (c *cluster) everySecond(start time.Time, n int) map[string]any {
 	}
 }
 
-// soon is an instant that is not past when a job is submitted with it.
+// soon returns an instant that is not past when a job is submitted with it.
 func soon() time.Time { return time.Now().Add(5 * time.Second).Truncate(time.Millisecond) }
 
 // ticks waits until a job has finished, and checks that each of its n ticks was delivered, on the grid, none early, and

@@ -22,7 +22,7 @@ const description = "Carillon fires callbacks at their instants, even if a repli
 	"help names; other commands read the same variables. A value can be read from a file, as for secrets: " +
 	"CARILLON_STORE_FILE=/run/secrets/store sets CARILLON_STORE to the content of that file."
 
-// program is the command line. A command is a line here and a file.
+// program returns the command line. A command is a line here and a file.
 func program() cli.Program {
 	return cli.Program{
 		Name: "carillon", Description: description, Version: service.Version("carillon"),

@@ -182,7 +182,7 @@ func described(family *dto.MetricFamily) string {
 	return strings.ToLower(family.GetType().String()) + " " + strings.Join(slices.Sorted(maps.Keys(labels)), ", ")
 }
 
-// documentedMetrics are the types and labels of the metrics in the tables of docs/metrics.md.
+// documentedMetrics returns the types and labels of the metrics in the tables of docs/metrics.md.
 func documentedMetrics(t *testing.T) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "metrics.md"))

@@ -81,8 +81,8 @@ func (c *nextCommand) Run(_ context.Context, in cli.Input) error {
 	return nil
 }
 
-// unquoted is the error for a crontab in several arguments. It shows how to quote the crontab, except one with a star,
-// which the shell has replaced by file names.
+// unquoted returns the error for a crontab in several arguments. It shows how to quote the crontab, except one with a
+// star, which the shell has replaced by file names.
 func unquoted(arguments []string) error {
 	meant := strings.Join(arguments, " ")
 	if _, err := job.CrontabOf(job.Name{}, meant); err != nil {

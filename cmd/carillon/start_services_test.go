@@ -88,7 +88,7 @@ func TestServerUnusable(t *testing.T) {
 	}
 }
 
-// needed is an environment variable that the services' script sets.
+// needed returns an environment variable that the services' script sets.
 func needed(t *testing.T, name string) string {
 	t.Helper()
 	v := os.Getenv(name)
@@ -116,7 +116,7 @@ func TestStoreWait(t *testing.T) {
 	s.stop()
 }
 
-// as is a store's URL with another user.
+// as returns a store's URL with another user.
 func as(t *testing.T, rawURL, user, password string) string {
 	t.Helper()
 	u, err := url.Parse(rawURL)

@@ -8,7 +8,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// BenchmarkEncode is the processor time that an entry costs before it is sent.
+// BenchmarkEncode measures the processor time that an entry costs before it is sent.
 func BenchmarkEncode(b *testing.B) {
 	var all [mostAtOnce]*history.Entry
 	for i := range all {

@@ -63,7 +63,7 @@ func (h held) Put(ctx context.Context, puts []store.Put) []store.PutResult { ret
 // errPanic makes a call to the store panic.
 var errPanic = errors.New("panic")
 
-// put is the store's. Invented results differ by the keys.
+// put is the Put of the store. Invented results differ by the keys.
 func (h *harness) put(ctx context.Context, puts []store.Put) []store.PutResult {
 	u := &underWay{ctx, puts, make(chan []error)}
 	h.lock.Lock()

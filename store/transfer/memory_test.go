@@ -89,7 +89,7 @@ func (m *memory) Records(_ context.Context, filter store.RecordFilter) (page []s
 	return page, m.call()
 }
 
-// comeAfter is a page of check-ins.
+// comeAfter returns a page of check-ins.
 func (m *memory) comeAfter(filter store.RecordFilter) (page []store.Record) {
 	for _, r := range m.come {
 		if r.Key > filter.After && len(page) < filter.Limit {

@@ -452,7 +452,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// eventSettings are settings of events with all that they can have.
+// eventSettings returns settings of events with all fields set.
 func eventSettings() *job.EventSettings {
 	most, envelope, signing := 7, job.EnvelopeBinary, "x"
 	return &job.EventSettings{

@@ -62,7 +62,7 @@ type network struct {
 	kind   kind
 }
 
-// sorted are networks, the longest prefix first.
+// sorted returns networks, the longest prefix first.
 func sorted(of map[kind][]string) (all []network) {
 	for k, prefixes := range of {
 		for _, p := range prefixes {
@@ -73,7 +73,7 @@ func sorted(of map[kind][]string) (all []network) {
 	return all
 }
 
-// kindOf is the kind of one of the forms of an address.
+// kindOf returns the kind of one of the forms of an address.
 func kindOf(a netip.Addr) kind {
 	for _, n := range kinds {
 		if n.prefix.Contains(a) {
@@ -107,8 +107,8 @@ var (
 	loopback6 = netip.IPv6Loopback()
 )
 
-// forms are an address without its zone, and the IPv4 addresses that packets to it may end at: tunnels and translators
-// have them within. An IPv4 address within an IPv6 one of the mapped form is that address and no other.
+// forms returns an address without its zone, and the IPv4 addresses that packets to it may end at: tunnels and
+// translators have them within. An IPv4 address within an IPv6 one of the mapped form is that address and no other.
 func forms(address netip.Addr) []netip.Addr {
 	a := address.WithZone("").Unmap()
 	all := []netip.Addr{a}

@@ -11,7 +11,7 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/internal/listen"
 )
 
-// BenchmarkConnections is the cost of the bound for a small request on a kept connection.
+// BenchmarkConnections measures the cost of the bound for a small request on a kept connection.
 func BenchmarkConnections(b *testing.B) {
 	for _, bounded := range []bool{false, true} {
 		b.Run(fmt.Sprintf("bounded=%t", bounded), func(b *testing.B) {

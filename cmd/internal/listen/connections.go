@@ -119,7 +119,7 @@ type wait struct {
 	since time.Time
 }
 
-// waiting are the connections that wait for their clients.
+// waiting returns the connections that wait for their clients.
 func (t *Connections) waiting() (all []wait) {
 	for c := range t.open {
 		if since, waits := c.waiting(); waits {

@@ -73,7 +73,7 @@ func bound(t *testing.T, limit int, config *tls.Config) *bounded {
 	return b
 }
 
-// metric is the value of a metric, of its reason if it has one.
+// metric returns the value of a metric, of its reason if it has one.
 func (b *bounded) metric(name, reason string) float64 {
 	b.Helper()
 	families, err := b.registry.Gather()

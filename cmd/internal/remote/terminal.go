@@ -122,7 +122,7 @@ func wrapped(s string, width int) (lines []string) {
 // tints are the marks of colours.
 var tints = regexp.MustCompile("\x1b\\[[0-9]*m")
 
-// shownWidth is the number of columns that a text takes.
+// shownWidth returns the number of columns that a text takes.
 func shownWidth(s string) int { return utf8.RuneCountInString(tints.ReplaceAllString(s, "")) }
 
 // happened are members with a time that matters by how long ago it was.

@@ -150,7 +150,7 @@ func (p *Parts) kafkaCluster() (*producing.Options, []kgo.Opt, error) {
 	return nil, nil, cli.Usage(errors.New("--submit-kafka-topic needs --kafka-brokers"))
 }
 
-// notConsumed are the warnings about queues and topics whose messages wait in the broker.
+// notConsumed returns the warnings about queues and topics whose messages wait in the broker.
 func notConsumed(doors []*intake.Door) (warnings []string) {
 	for _, d := range doors {
 		if why := d.Problem(); why != "" {

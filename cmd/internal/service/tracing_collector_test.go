@@ -86,7 +86,7 @@ func (c *collector) count() int {
 	return len(c.spans)
 }
 
-// span is the one of a name that was exported.
+// span returns the exported span of a name.
 func (c *collector) span(t *testing.T, name string) *tracepb.Span {
 	t.Helper()
 	c.mu.Lock()
