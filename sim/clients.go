@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"net/http"
@@ -208,7 +209,7 @@ func (w *world) headers(o *Op) (all []string) {
 }
 
 func callbackOf(o *Op) map[string]any {
-	return map[string]any{"type": "sim", "data": data{"receiver-" + o.Key, record.Payload{N: o.N}}}
+	return map[string]any{"type": "sim", "data": data{"receiver-" + cmp.Or(o.To, o.Key), record.Payload{N: o.N}, o.Takes}}
 }
 
 // definition makes the job of a put.

@@ -250,6 +250,7 @@ type sender struct{ *node }
 type data struct {
 	To      string         `json:"to"`
 	Payload record.Payload `json:"payload"`
+	Takes   Span           `json:"takes,omitzero"` // as in [Op]
 }
 
 // Type implements [callbacks.Sender].
@@ -293,15 +294,22 @@ func (s *sender) Send(ctx context.Context, d callbacks.Delivery) (err error) {
 		told := took && err == nil && !s.isDead()
 		attempt.End(ended, took, told)
 	}()
-	wait := func(most time.Duration) bool {
+	pause := func(length time.Duration) bool {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-time.After(s.chance(func(r *rand.Rand) time.Duration {
-			return time.Millisecond + time.Duration(r.Int64N(int64(most)))
-		})):
+		case <-time.After(length):
 			return true
 		}
+	}
+	wait := func(most time.Duration) bool {
+		return pause(s.chance(func(r *rand.Rand) time.Duration {
+			return time.Millisecond + time.Duration(r.Int64N(int64(most)))
+		}))
+	}
+	if takes := decoded(d.Data).Takes.D(); takes > 0 {
+		took = pause(takes)
+		return ctx.Err()
 	}
 	switch s.behaviour() {
 	case record.Late:

@@ -61,6 +61,10 @@ type Op struct {
 	Wait, Deadline Span `json:",omitzero"`
 	// Items are the puts of a batch.
 	Items []Op `json:",omitzero"`
+	// To is the receiver of a put's deliveries; empty for one of the key's own. Takes is the time that it needs for each;
+	// 0 if receivers behave at random.
+	To    string `json:",omitzero"`
+	Takes Span   `json:",omitzero"`
 	// Paused, Jobs and InFlight are the settings and the quota that an operator gives to a tenant.
 	Paused         bool `json:",omitzero"`
 	Jobs, InFlight int  `json:",omitzero"`
@@ -138,7 +142,15 @@ func NewPlan(seed uint64) *Plan {
 		d.op()
 	}
 	d.operators()
-	for range r.IntN(9) {
+	faults := r.IntN(9)
+	if r.IntN(8) == 0 {
+		d.backlog()
+		if r.IntN(2) == 0 { // nothing but the backlog may make anything late
+			faults = 0
+			clear(p.Skew)
+		}
+	}
+	for range faults {
 		d.fault()
 	}
 	slices.SortStableFunc(p.Ops, func(a, b Op) int { return int(a.At - b.At) })
@@ -406,5 +418,36 @@ func (d *drafter) operators() {
 			})
 		}
 		d.Ops = append(d.Ops, o)
+	}
+}
+
+// backlog adds a tenant with some hundreds of occurrences that are due at one moment and whose receivers take their time,
+// beside two with few that are to be punctual. The receiver is a single slow one, or there are several that are not
+// slow enough for replicas to hold them back.
+func (d *drafter) backlog() {
+	due := d.upTo(d.Until.D())/grid*grid + grid
+	jobs, each, takes := 1, 200, span(3*time.Second)+d.upTo(2*time.Second)
+	if d.IntN(2) == 0 {
+		jobs, each, takes = 8, 50, 200
+	}
+	put := func(tenant string, i int, o Op) {
+		d.n++
+		o.Kind, o.Tenant, o.Key, o.Replica, o.N = checker.Put, tenant, fmt.Sprintf("%s-%d", tenant, i), d.IntN(d.Replicas), d.n
+		o.Attempts, o.Again = 2, 2
+		d.Ops = append(d.Ops, o)
+	}
+	for i := range jobs {
+		o := Op{At: max(0, due-span(10*time.Second)), Takes: takes}
+		for n := range each {
+			o.Instants = append(o.Instants, due+Span(n))
+		}
+		put("backlog", i, o)
+	}
+	const quick = 20
+	put("punctual", 0, Op{
+		At: max(0, due-span(20*time.Second)), Every: grid, End: due + span(30*time.Second), CatchUp: "all", To: "quick", Takes: quick,
+	})
+	for i := range 8 {
+		put("soon", i, Op{At: due + d.upTo(10*time.Second), Wait: 1 + d.upTo(300*time.Millisecond), To: "quick", Takes: quick})
 	}
 }

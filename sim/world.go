@@ -17,6 +17,10 @@ import (
 // link is the longest time that a request is under way between a client and a replica.
 const link = 4 * time.Second
 
+// prompt is the time within which few deliveries begin. A poll interval is longer: so a poll does not hide it if nothing
+// else tells a replica what is due.
+const prompt = 600 * time.Millisecond
+
 // world is a run under way.
 type world struct {
 	plan   *Plan
@@ -64,7 +68,7 @@ func newWorld(p *Plan) *world {
 		plan: p, tenants: map[string]string{}, nodes: make([]*node, p.Replicas),
 		record: record.New(checker.History{
 			Lease: Lease, CallbackTimeout: callbackTimeout, Within: store.Within, Link: link, Slots: slots,
-			CountsApart: true, Settles: settles, ClockBound: min(Lease-callbackTimeout, Lease/2) / 2,
+			CountsApart: true, Prompt: prompt, Settles: settles, ClockBound: min(Lease-callbackTimeout, Lease/2) / 2,
 		}),
 		net: &network{
 			interleaved: p.Interleaved, random: rand.New(rand.NewPCG(p.Seed, 2)),

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // Seeded faults are patches of the real code: each must be caught by the suite of stores, by the simulation, or by the
@@ -21,7 +22,7 @@ import (
 const (
 	faultsFolder = "sim/faults"
 	tableFile    = "docs/verification.md"
-	tableHead    = "| fault | rule of the search | suite of stores | recorded commands | simulation, in history |"
+	tableHead    = "| fault | rule of the search | suite of stores | recorded commands | kept plan | random history |"
 )
 
 // seeded is a seeded fault. Its patch begins with a text, which tells what is wrong then, and may have a line "Rule: "
@@ -104,16 +105,21 @@ func (f *seeded) inStore() bool {
 
 // caught tells what has caught a fault; "–" is nothing, and a number of histories in parentheses those that found
 // nothing.
-type caught struct{ suite, commands, simulation string }
+type caught struct{ suite, commands, kept, random string }
 
 // notTried is what did not run.
 const notTried = "not tried"
 
 // any reports whether anything has caught the fault.
 func (c caught) any() bool {
-	return slices.ContainsFunc([]string{c.suite, c.commands, c.simulation}, func(by string) bool {
+	return slices.ContainsFunc([]string{c.suite, c.commands, c.kept, c.random}, func(by string) bool {
 		return by != notTried && !strings.HasPrefix(by, "–")
 	})
+}
+
+// row returns a fault's row of the table.
+func (c caught) row(f *seeded) string {
+	return fmt.Sprintf("| `%s`: %s | %s | %s | %s | %s | %s |", f.name, f.text, quoted(f.rule), c.suite, c.commands, c.kept, c.random)
 }
 
 // teeth tries faults one by one.
@@ -131,11 +137,7 @@ func tryFaults(ctx context.Context, out io.Writer, o options) error {
 		return err
 	}
 	t := &teeth{options: o, root: filepath.Dir(mod), out: out}
-	var names []string
-	if o.faults != "all" {
-		names = strings.Split(o.faults, ",")
-	}
-	faults, err := readFaults(t.root, names)
+	faults, err := t.chosen()
 	if err != nil {
 		return err
 	}
@@ -162,10 +164,8 @@ func tryFaults(ctx context.Context, out io.Writer, o options) error {
 		if !c.any() {
 			missed = append(missed, f.name)
 		}
-		row := fmt.Sprintf("| `%s`: %s | %s | %s | %s | %s |",
-			f.name, f.text, quoted(f.rule), c.suite, c.commands, c.simulation)
-		fmt.Fprintln(out, row)
-		if err := writeRow(filepath.Join(t.root, tableFile), f.name, row); err != nil {
+		fmt.Fprintln(out, c.row(f))
+		if err := writeRow(filepath.Join(t.root, tableFile), f.name, c.row(f)); err != nil {
 			return err
 		}
 	}
@@ -175,6 +175,34 @@ func tryFaults(ctx context.Context, out io.Writer, o options) error {
 	return err
 }
 
+// chosen returns the faults that the command line names. The table shows how far a run is: one with all faults begins
+// with rows that say that nothing was tried, and "untried" are the faults of such rows, and those without a row.
+func (t *teeth) chosen() ([]seeded, error) {
+	if t.faults != "all" && t.faults != "untried" {
+		return readFaults(t.root, strings.Split(t.faults, ","))
+	}
+	all, err := readFaults(t.root, nil)
+	if err != nil {
+		return nil, err
+	}
+	table := filepath.Join(t.root, tableFile)
+	if t.faults == "untried" {
+		b, err := os.ReadFile(table)
+		return slices.DeleteFunc(all, func(f seeded) bool {
+			_, row, known := strings.Cut(string(b), "| `"+f.name+"`: ")
+			row, _, _ = strings.Cut(row, "\n")
+			return known && !strings.HasSuffix(row, "| "+notTried+" |")
+		}), err
+	}
+	for i := range all {
+		untried := caught{notTried, notTried, notTried, notTried}
+		if err := writeRow(table, all[i].name, untried.row(&all[i])); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
 func quoted(name string) string {
 	if name == "" {
 		return "–"
@@ -182,7 +210,7 @@ func quoted(name string) string {
 	return "`" + name + "`"
 }
 
-// try builds the programs with a fault, and runs them until each has caught it or is over.
+// try builds the programs with a fault, and runs each until it has caught it or is over.
 func (t *teeth) try(ctx context.Context, f *seeded) (c caught, err error) {
 	folder, err := os.MkdirTemp("", "carillon-faults-")
 	if err != nil {
@@ -193,7 +221,7 @@ func (t *teeth) try(ctx context.Context, f *seeded) (c caught, err error) {
 	if err != nil {
 		return c, err
 	}
-	c = caught{"–", "–", notTried}
+	c = caught{"–", "–", notTried, notTried}
 	if f.inStore() {
 		c.commands = notTried
 		if c.suite, err = t.test(ctx, folder, replaced, "./sim/mongosim", "TestInterrupted|TestStore"); err != nil {
@@ -207,7 +235,7 @@ func (t *teeth) try(ctx context.Context, f *seeded) (c caught, err error) {
 		}
 	}
 	if t.histories > 0 {
-		c.simulation, err = t.simulate(ctx, replaced)
+		c.kept, c.random, err = t.simulate(ctx, replaced)
 	}
 	return c, err
 }
@@ -243,37 +271,62 @@ func (t *teeth) test(ctx context.Context, folder string, replaced map[string]str
 	}
 }
 
-// simulate runs the kept plans, and then new histories, until one breaks a guarantee.
-func (t *teeth) simulate(ctx context.Context, replaced map[string]string) (string, error) {
+// simulate runs the kept plans, and new histories: each until one breaks a guarantee.
+func (t *teeth) simulate(ctx context.Context, replaced map[string]string) (kept, random string, err error) {
 	built, err := build(ctx, t.quick, replaced)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	defer built.remove()
 	s := newSearch(t.options, built, t.out)
 	plans, err := filepath.Glob(filepath.Join(t.root, "sim", "testdata", "*.json"))
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
-	for _, plan := range plans {
-		rule, err := t.finds(ctx, s, "-sim.plan="+plan)
-		if err != nil {
-			return "", err
-		}
+	kept, random = "–", fmt.Sprintf("– (%d)", t.histories)
+	i, rule, err := t.first(ctx, s, len(plans), func(i int) string { return "-sim.plan=" + plans[i] })
+	if rule != "" {
+		kept = fmt.Sprintf("%s: %s", strings.TrimSuffix(filepath.Base(plans[i]), ".json"), rule)
+	}
+	if err == nil {
+		i, rule, err = t.first(ctx, s, t.histories, func(i int) string {
+			return "-sim.first=" + strconv.FormatUint(t.seed+uint64(i), 10)
+		})
 		if rule != "" {
-			return fmt.Sprintf("kept plan %s: %s", strings.TrimSuffix(filepath.Base(plan), ".json"), rule), nil
+			random = fmt.Sprintf("%d: %s", i+1, rule)
 		}
 	}
-	for i := range t.histories {
-		rule, err := t.finds(ctx, s, "-sim.first="+strconv.FormatUint(t.seed+uint64(i), 10))
-		if err != nil {
-			return "", err
-		}
-		if rule != "" {
-			return fmt.Sprintf("%d: %s", i+1, rule), nil
-		}
+	return kept, random, err
+}
+
+// first runs histories, several at a time, until one finds the fault. It returns the number of the first one that does,
+// from 0, and the rule that it breaks; no rule if none does.
+func (t *teeth) first(ctx context.Context, s *search, n int, history func(i int) string) (found int, rule string, err error) {
+	var lock sync.Mutex
+	next, end := 0, n // those at or after the end need not run
+	take := func() (i int, more bool) {
+		lock.Lock()
+		defer lock.Unlock()
+		i, next = next, next+1
+		return i, i < end
 	}
-	return fmt.Sprintf("– (%d)", t.histories), nil
+	var group sync.WaitGroup
+	for range t.workers {
+		group.Go(func() {
+			for i, more := take(); more; i, more = take() {
+				broken, failure := t.finds(ctx, s, history(i))
+				lock.Lock()
+				if failure != nil {
+					err, end = errors.Join(err, failure), 0
+				} else if broken != "" && i < end {
+					rule, end = broken, i
+				}
+				lock.Unlock()
+			}
+		})
+	}
+	group.Wait()
+	return end, rule, err
 }
 
 // finds runs a history, and returns a rule that it breaks; none if it breaks one without the fault too.

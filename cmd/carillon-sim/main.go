@@ -55,7 +55,8 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	f.BoolVar(&o.show, "show", false, "print what happened in each history")
 	f.BoolVar(&o.quick, "quick", false, "build with the plain runtime: sooner, but a seed may give different histories")
 	f.StringVar(&o.faults, "faults", "", "seed the faults of these patches of sim/faults into the code, one by one, and "+
-		"write what catches each to the table in docs/verification.md: names with commas, or \"all\"")
+		"write what catches each to the table in docs/verification.md: names with commas, \"all\", or \"untried\", to go "+
+		"on with a run of all")
 	f.StringVar(&o.store, "store", "", "run real replicas on the store of this URL instead, which must be empty")
 	f.StringVar(&o.control, "control", "", "a program that stops, starts and kills the store's server, by these words")
 	f.StringVar(&o.disk, "disk", "", "a folder on a disk of its own that has the store; it is filled")

@@ -101,6 +101,7 @@ func (k *keyed) check() {
 	k.paused()
 	k.nothingLost()
 	k.punctual()
+	k.prompt()
 	k.dropped()
 	k.counts()
 	k.attempts()

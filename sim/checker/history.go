@@ -28,8 +28,10 @@ type History struct {
 	// CountsApart is set if the store counts what is dropped as too late by a write of its own, which a replica may not
 	// come to make.
 	CountsApart bool
-	// Slots is the number of deliveries that one replica has under way at most.
-	Slots int
+	// Slots is the number of deliveries that one replica has under way at most. Prompt is the time within which it begins
+	// one for which it has a slot; zero is unknown.
+	Slots  int
+	Prompt time.Duration
 	// Link is the longest time that a request was under way between a client and a replica.
 	Link time.Duration
 	// Patience is the real time after which the search for an order of a key's operations is given up; zero is 10 s.
