@@ -16,8 +16,8 @@ import (
 // AutoPriority gives a priority to tenants whose settings name none: high while they are new, then normal while they
 // have few pending occurrences, else low. With the zero value all are normal.
 type AutoPriority struct {
-	// New is the age up to which a tenant is new, counted from when it was first seen. If both fields are zero, there are
-	// no automatic priorities.
+	// New is the age up to which a tenant is new, counted from the time at which it was first seen. If both fields are
+	// zero, there are no automatic priorities.
 	New time.Duration
 	// Small is the largest number of pending occurrences with which a tenant has normal priority.
 	Small int

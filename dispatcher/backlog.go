@@ -24,8 +24,8 @@ const (
 	backlogMisses = 3
 )
 
-// backlog is the last reading of the store's backlog. It is read at intervals, never on a request. So it costs the same
-// however many ask, and they get an answer while the store gives none.
+// backlog is the last reading of the store's backlog. It is read at intervals, never on a request. So its cost does not
+// depend on the number of requests, and these get an answer during an outage of the store.
 type backlog struct {
 	shown atomic.Pointer[reading] // nil until the first reading
 
@@ -73,7 +73,7 @@ func (b *backlog) collectors(now func() time.Time) (all []prometheus.Collector) 
 		all = append(all, newGauge(g.name, g.help+" NaN if the store has not told for long.", func() float64 {
 			r := b.shown.Load()
 			if r == nil || !now().Before(r.until) {
-				return math.NaN() // an old number would look like a new one
+				return math.NaN() // an old number would look current
 			}
 			return g.value(r)
 		}))

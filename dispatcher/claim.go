@@ -100,7 +100,7 @@ func (l *claimLoop) handOver(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lasts)
 	defer cancel()
 	telling, told := context.WithTimeout(ctx, beatInterval/5)
-	l.beat(telling) // and it reads how many others there are now
+	l.beat(telling) // this also reads the present replicas
 	told()
 	l.turns.meet(l.beating(), l.now())
 	if l.turns.taken(l.now()) {
@@ -301,9 +301,9 @@ func (l *claimLoop) takePage(ctx context.Context, p scanPage) {
 	}
 }
 
-// writes reports whether the store takes writes, as far as this replica knows: the last claim succeeded; or no claim
-// has failed for longer than one takes, since nothing was due, and a heartbeat succeeded after that. Without the
-// heartbeats, such a replica would not be ready before something is due again.
+// writes reports whether the store takes writes, as far as this replica knows. It does if the last claim succeeded. It
+// also does if a heartbeat succeeded longer after the last failed claim than a claim takes: nothing was due since.
+// Without the heartbeats, such a replica would not be ready before the next due time.
 func (l *claimLoop) writes() bool {
 	beaten := l.beaten.Load()
 	return l.claimFaults == 0 || beaten != nil && beaten.Sub(l.failed) > storeTimeout+2*longestSleep

@@ -48,7 +48,7 @@ type Config struct {
 	// Secrets has the secrets that are joined to callbacks when they are sent, and sign them; nil has none.
 	Secrets callbacks.Secrets
 
-	// Status counts how late occurrences are fired. It may be nil.
+	// Status counts the lateness of occurrences. It may be nil.
 	Status *status.Watch
 	// Tells returns this replica's report on itself for its heartbeats, without its readiness. It may be nil.
 	Tells func() status.Heartbeat
@@ -73,7 +73,7 @@ type Config struct {
 	// CatchUpLimit is the largest number of a recurring job's instants that fire late, of those that fell due while
 	// nothing ran. All replicas should agree on it.
 	CatchUpLimit int
-	// Policy shares out the slots while more is due than there are slots.
+	// Policy divides the slots while more occurrences are due than there are slots.
 	Policy fairqueue.Policy
 	// Destinations has the limits of destinations and the rules of their circuits. If its InFlight is zero, it becomes
 	// three quarters of Concurrency, and a zero SlowInFlight one half.

@@ -155,11 +155,11 @@ const forgetAfter = 10 * time.Minute
 // Destinations returns the state of each destination that this replica has lately sent to, by name.
 func (d *Dispatcher) Destinations() []destinations.State { return d.destinations.States() }
 
-// Replica returns this replica's random id, by which its heartbeats are kept.
+// Replica returns this replica's random id, the key of its heartbeats.
 func (d *Dispatcher) Replica() string { return d.replica }
 
-// DownSince returns the time since which this replica takes a destination, or a part of it, to be down: its circuit is
-// open. It is zero if it does not. It is whole if the whole destination is down.
+// DownSince returns the time since which this replica considers a destination, or a part of it, to be down: its circuit
+// is open. The time is zero if it is up. Whole reports that the whole destination is down.
 func (d *Dispatcher) DownSince(destination string) (since time.Time, whole bool) {
 	return d.destinations.OpenSince(destination)
 }
@@ -287,7 +287,7 @@ func (d *Dispatcher) startJobs(ctx context.Context) (stop func(), err error) {
 	cron.Start()
 	return func() {
 		cancel()
-		running.stop() // first: while a job runs, Shutdown keeps one processor busy with asking whether it has ended
+		running.stop() // first: while a job runs, Shutdown keeps one processor busy with polling its state
 		if err := cron.Shutdown(); err != nil {
 			d.log.Warn("stopping periodic work failed", "error", err)
 		}

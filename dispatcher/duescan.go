@@ -13,7 +13,7 @@ const (
 	// scanAhead is the time ahead that a scan covers if its last page reaches that far. It is longer than necessary, so
 	// that few occurrences are late if the store does not answer for a while.
 	scanAhead = time.Minute
-	// maxWriteDelay is the longest time that a write may take which makes an occurrence due at once.
+	// maxWriteDelay is the maximum duration of a write that makes an occurrence due at once.
 	maxWriteDelay = 2 * time.Second
 )
 

@@ -22,7 +22,7 @@ const (
 	sweepInterval = 20 * time.Second
 )
 
-// beatFor is the time for which a heartbeat holds. A replica that dies is counted that long.
+// beatFor is the time for which a heartbeat holds. A replica that dies counts as live for that time.
 const beatFor = 30 * time.Second
 
 // clock is the difference between this machine's clock and the store's.
@@ -178,8 +178,8 @@ type meeting struct {
 	all    int
 }
 
-// meetReplicas reads which replicas have beaten lately, by their own clocks, and were ready. One whose clock is far off
-// does not claim, and one that stops is about to end.
+// meetReplicas reads the replicas that have beaten lately, by their own clocks, and were ready. A replica whose clock
+// is far off does not claim, and one that is stopping soon ends.
 func (d *Dispatcher) meetReplicas(ctx context.Context, now time.Time) error {
 	all, err := replicas.List(ctx, d.cfg.Store, now)
 	if err != nil {

@@ -165,10 +165,9 @@ func (m *metrics) sent(callbackType string, took time.Duration, span trace.SpanC
 	}
 }
 
-// lateness returns how long after it was due an occurrence was fired; negative if that does not count. A retry has its
-// own delay, and a released occurrence fires another time. A triggered or redriven one has no instant to be late for.
-// One that can't be read was not fired. An early one counts as on time: a sum of negative values would decrease, and a
-// sum must not.
+// lateness returns the time from an occurrence's due time to its firing; negative if that does not count. A retry has
+// its own delay, and a released occurrence fires another time. A triggered or redriven one has no instant. An
+// unreadable one was not fired. An early one counts as on time: the metric's sum must not decrease.
 func lateness(c *store.Claimed, outcome store.Outcome, firedAt time.Time) time.Duration {
 	if c.Attempt != 1 || outcome == store.Release || outcome == store.Miss || c.Revision == "" || c.Fault != nil {
 		return -1

@@ -54,9 +54,9 @@ func (g *gathered) add(e ended) {
 	}
 }
 
-// gather waits for an outcome, and for more that come with it: until gatherTime is over, or until an eighth of all
-// slots wait for their outcomes to be written, since then there may soon be none to claim with. While the dispatcher
-// stops, it does not wait for more. It returns none if allFired is closed and none waits.
+// gather waits for an outcome, and then for further ones, until gatherTime is over. It ends earlier if an eighth of all
+// slots wait for their outcomes to be written, since free slots may soon be lacking. While the dispatcher stops, it
+// does not wait for more. It returns none if allFired is closed and none waits.
 func (d *Dispatcher) gather(allFired <-chan struct{}) (batch gathered) {
 	var over <-chan time.Time
 	for enough, yielded := false, false; ; {

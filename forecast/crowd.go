@@ -30,8 +30,8 @@ type Crowded struct {
 	Occurrences int
 }
 
-// Bounds of a crowd: the seconds of a plan, the age at which it is read again, or the multiple of the time that this
-// takes, the seconds with submissions since, and the occurrences of one submission that are looked at.
+// Bounds of a crowd: the seconds of a plan; the age at which it is read again, as a time and as a multiple of the
+// duration of a reading; the seconds with submissions since; and the examined occurrences of one submission.
 const (
 	crowdSeconds  = 2 * 24 * 60 * 60
 	crowdAge      = time.Minute

@@ -31,7 +31,7 @@ const (
 	GroupBytes = 8 << 20
 )
 
-// Config sets up a [Door].
+// Config configures a [Door].
 type Config struct {
 	// API is the handler of the whole API.
 	API http.Handler
@@ -48,15 +48,14 @@ type Config struct {
 	Logger  *slog.Logger
 }
 
-// Door is the way in for the messages of one queue or topic. Its methods are not for concurrent use, except
-// [Door.Problem].
+// Door applies the messages of one queue or topic. Its methods are not for concurrent use, except [Door.Problem].
 type Door struct {
 	Config
 	principal access.Principal
 	measured  measured
 
 	mu      sync.Mutex
-	problem string // why nothing is consumed; empty while it is
+	problem string // the reason that nothing is consumed; empty while messages are
 }
 
 // NewDoor makes a door.
@@ -71,7 +70,7 @@ func NewDoor(c Config) *Door {
 	}
 }
 
-// Consuming notes that messages are consumed; or why they are not.
+// Consuming notes that messages are consumed, or the reason that they are not.
 func (d *Door) Consuming(err error) {
 	text, up := "", 1.0
 	if err != nil {
@@ -160,7 +159,7 @@ func (d *Door) Apply(ctx context.Context, hold func(context.Context) error, mess
 	}
 }
 
-// asked is a message's request, or the reason that it is none.
+// asked is a message's request, or the reason that it has none.
 type asked struct {
 	*request
 	refused *Problem
@@ -180,8 +179,8 @@ type wait struct {
 	fault *Problem      // set if the service failed, rather than being unavailable
 }
 
-// try makes the first requests of some: those that can be a batch, or else those for distinct keys. It returns the
-// answers of as many as are done, in order. Wait is set if the next one has to wait.
+// try makes the first requests of a list: those that can be a batch, or else those for distinct keys. It returns the
+// answers of those that are done, in order. Wait is set if the next one has to wait.
 func (d *Door) try(ctx context.Context, now time.Time, all []asked) (done []Answer, later *wait) {
 	if all[0].refused != nil {
 		return []Answer{{Refused: all[0].refused}}, nil
@@ -236,7 +235,7 @@ func verdict(operation string, status int, header http.Header, problem func() *P
 		status == http.StatusRequestTimeout:
 		seconds, _ := strconv.Atoi(header.Get("Retry-After"))
 		if status != http.StatusTooManyRequests {
-			seconds = 0 // the own pauses begin shorter
+			seconds = 0 // our own pauses begin shorter
 		}
 		return Answer{}, &wait{after: time.Duration(seconds) * time.Second}
 	case status >= http.StatusInternalServerError:
@@ -299,7 +298,7 @@ func (d *Door) batch(ctx context.Context, now time.Time, all []asked) (done []An
 		}
 		done = append(done, a)
 	}
-	if len(done) == 0 { // so that it does not turn fast
+	if len(done) == 0 { // so that the loop is not busy
 		return nil, &wait{}
 	}
 	return done, nil

@@ -26,7 +26,7 @@ type conn struct {
 
 func (c conn) Write(b []byte) (int, error) {
 	if c.deadlines.late(b) {
-		return 0, &net.OpError{Op: "write", Net: "tcp", Err: errLate} // which the client takes for a lost connection
+		return 0, &net.OpError{Op: "write", Net: "tcp", Err: errLate} // the client takes this for a lost connection
 	}
 	return c.Conn.Write(b)
 }
@@ -73,8 +73,7 @@ func (d *deadlines) remove(id string, at time.Time) {
 	}
 }
 
-// late reports whether a request has a record whose deadline is over, by more than records may come behind others
-// anyway.
+// late reports whether a request has a record whose deadline has passed by more than the tolerance.
 func (d *deadlines) late(request []byte) bool {
 	const keyAt = 4 // behind the request's size
 	if len(request) < keyAt+2 || binary.BigEndian.Uint16(request[keyAt:]) != uint16(kmsg.Produce) {

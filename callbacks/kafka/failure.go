@@ -84,7 +84,7 @@ func (s *Sender) verdict(ctx context.Context, x *session, c callback, begun time
 		kerr.PolicyViolation, kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend, kerr.RequestTimedOut,
 		kerr.UnsupportedForMessageFormat:
 	default:
-		// A topic that was deleted, or a producer id that was refused: the client would say so for ever.
+		// A deleted topic or a refused producer id: the client would return the same error for ever.
 		s.retire(x, err)
 	}
 	return err

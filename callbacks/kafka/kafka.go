@@ -2,10 +2,10 @@
 // replicas have it.
 //
 // A franz-go client, the session, produces with an idempotent producer: a record that it sends again after a lost
-// connection is not written twice. Around it stand three things. Topics are looked up before they are first produced
-// to, so that a client's misspelled topic never reaches the producer. One goroutine at a time finds out whether any
-// broker can be reached when something went wrong, so that attempts fail at once during an outage. And a session that
-// can't go on is replaced. docs/receivers.md describes the records that consumers get.
+// connection is not written twice. The sender adds three things. It looks up a topic before it first produces to it, so
+// that a misspelled topic never reaches the producer. After a failure, one goroutine checks whether any broker can be
+// reached, so that attempts fail at once during an outage. And it replaces a session that can't continue.
+// docs/receivers.md describes the records that consumers get.
 package kafka
 
 import (
@@ -26,9 +26,9 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Options set up a [Sender]. Only Brokers is required.
+// Options configures a [Sender]. Only Brokers is required.
 type Options struct {
-	// Brokers are the addresses, host:port, at which the cluster is found first; the port is 9092 if left out.
+	// Brokers are the addresses, host:port, by which the sender finds the cluster; the default port is 9092.
 	Brokers []string
 	// TLS turns on TLS, by which the brokers are verified.
 	TLS bool
@@ -40,12 +40,12 @@ type Options struct {
 	Mechanism string
 	// Username and Password are those of SASL.
 	Username, Password string
-	// AutoCreateTopics has the brokers create topics that don't exist, if they are set up to.
+	// AutoCreateTopics has the brokers create missing topics, if their configuration allows it.
 	AutoCreateTopics bool
-	// Allow says which topics each tenant may use.
+	// Allow has the topics that each tenant may use.
 	Allow callbacks.Grants
-	// Logger gets a line when the cluster can be reached again or no longer, and the client's own at debug level; nil
-	// discards.
+	// Logger logs when the cluster can be reached again or no longer, and the client's own lines at debug level; nil logs
+	// nothing.
 	Logger *slog.Logger
 }
 
@@ -62,13 +62,13 @@ type Sender struct {
 	work     sync.WaitGroup // the goroutines that end with ctx, see start
 
 	deadlines deadlines
-	broke     atomic.Pointer[time.Time] // when a connection failed last, with the monotonic clock; nil if none has
+	broke     atomic.Pointer[time.Time] // when a connection last failed, with the monotonic clock; nil for never
 	mu        sync.Mutex
 	session   *session              // the one in use; nil once the sender is closed
-	sessions  map[*session]struct{} // also those that were replaced and still have something under way
+	sessions  map[*session]struct{} // also replaced ones that are still in use
 }
 
-// New makes a sender and begins to look for the cluster. It does not wait for it: until a broker is there, Send answers
+// New makes a sender and begins to connect. It does not wait for the cluster: until a broker is reachable, Send returns
 // [callbacks.Unavailable]. Options that can never work, such as an unreadable file, are an error at once.
 func New(o Options) (*Sender, error) {
 	if o.Logger == nil {
@@ -118,7 +118,7 @@ func (s *Sender) Close() error {
 // Type returns "kafka".
 func (s *Sender) Type() string { return "kafka" }
 
-// Validate checks a record that a client wants produced.
+// Validate checks the callback data of a record.
 func (s *Sender) Validate(data []byte) error { return validate(data) }
 
 // Granted checks that a tenant may use the topic.

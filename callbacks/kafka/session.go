@@ -28,7 +28,7 @@ type session struct {
 	made   time.Time
 	topics topics
 
-	// How many use it, and whether no more should; guarded by the sender's mutex.
+	// The number of users, and whether no more may be added; guarded by the sender's mutex.
 	users   int
 	retired bool
 }
@@ -142,7 +142,7 @@ func clientOptions(o Options, d *deadlines) ([]kgo.Opt, error) {
 	return append(append(opts, security...), kgo.Dialer(dialer(d, config))), err
 }
 
-// dialLimit bounds how long it may take to connect to a broker.
+// dialLimit bounds the time to connect to a broker.
 const dialLimit = 5 * time.Second
 
 func validAddress(address string) bool {
@@ -208,7 +208,7 @@ func tlsConfig(o Options) (*tls.Config, error) {
 	return config, nil
 }
 
-// logger writes all lines of the client's own log at debug level: the errors have all that matters.
+// logger writes all lines of the client's own log at debug level: the errors contain all important facts.
 type logger struct{ *slog.Logger }
 
 func (l logger) Level() kgo.LogLevel {

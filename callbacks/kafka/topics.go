@@ -20,7 +20,7 @@ type topics struct {
 	known map[string]*topic
 }
 
-// How long a result holds. A missing topic is looked up again soon: it may be about to be created. One that was found
+// The lifetime of a result. A missing topic is looked up again soon, since it may be about to be created. A found one
 // holds as long as the session.
 const (
 	missingFor  = time.Second
@@ -83,7 +83,7 @@ func (s *Sender) find(ctx context.Context, x *session, c callback) (*topic, erro
 	return t, nil
 }
 
-// remember notes a topic. Clients choose the names, so those that aren't there are forgotten when there are too many.
+// remember notes a topic. Clients choose the names, so missing ones are forgotten when there are too many.
 func (ts *topics) remember(name string, t *topic) {
 	if len(ts.known) >= mostKnown {
 		for other, known := range ts.known {

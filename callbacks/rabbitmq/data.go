@@ -27,8 +27,8 @@ type callback struct {
 	Payload    jsontext.Value            `json:"payload"` // nil if there is none
 }
 
-// Bounds of the protocol: names are "short strings" of one length byte, and all properties of a message must fit into
-// one frame, which RabbitMQ bounds at 128 KiB; a larger one would cost the whole connection.
+// Bounds of the protocol. Names are "short strings" with a length of one byte. All properties of a message must fit
+// into one frame, which RabbitMQ bounds at 128 KiB; a larger frame ends the connection.
 const (
 	maxNameBytes    = 255
 	maxHeadersBytes = 32 << 10

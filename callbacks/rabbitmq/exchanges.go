@@ -12,8 +12,8 @@ import (
 	"github.com/carillon-scheduler/carillon/callbacks"
 )
 
-// exchanges remembers which exchanges can be published to. To publish to one that can't costs the whole channel, with
-// all that is on its way there, so each is looked up on a channel of its own before it is used.
+// exchanges remembers the exchanges that accept messages. A message to any other one costs the whole channel, with all
+// its unconfirmed messages. So each exchange is looked up on a separate channel before it is used.
 type exchanges struct {
 	session *session
 
@@ -21,7 +21,7 @@ type exchanges struct {
 	known map[string]*check
 }
 
-// How long a result holds. A missing exchange is looked up again soon: it may be about to be declared.
+// The lifetime of a result. A missing exchange is looked up again soon, since it may be about to be declared.
 const (
 	foundFor   = time.Minute
 	missingFor = time.Second
@@ -45,7 +45,7 @@ func (c *check) stale(now time.Time) bool {
 	}
 }
 
-// check answers the error of a message whose exchange can't take it, as far as is known.
+// check returns the error of a message whose exchange is known not to take it.
 func (e *exchanges) check(ctx context.Context, p *publish) error {
 	e.mu.Lock()
 	c := e.known[p.exchange]

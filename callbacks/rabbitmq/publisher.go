@@ -24,11 +24,11 @@ type publish struct {
 	message    amqp.Publishing
 
 	confirm  *amqp.DeferredConfirmation // set once it was published
-	returned string                     // why the broker could not route it; guarded by the window
+	returned string                     // the reason that the broker could not route it; guarded by the window
 }
 
-// eventPrefix begins the headers that are attributes of an event in binary mode. CloudEvents binds itself to AMQP 1.0,
-// whose application properties RabbitMQ makes of these headers, and has "cloudEvents:" beside it, but prefers this one.
+// eventPrefix begins the headers that are attributes of an event in binary mode. The binding of CloudEvents to AMQP 1.0
+// prefers this prefix to "cloudEvents:". RabbitMQ turns these headers into AMQP 1.0's application properties.
 const eventPrefix = "cloudEvents_"
 
 // newPublish makes the message of an attempt. The error is a [*callbacks.Failure] if a secret is missing.
@@ -41,7 +41,7 @@ func newPublish(ctx context.Context, s *Sender, c callback, d *callbacks.Deliver
 		if err != nil {
 			return nil, err
 		}
-		if joined += len(secret); joined > maxHeadersBytes { // which the whole connection would be closed for
+		if joined += len(secret); joined > maxHeadersBytes { // otherwise the broker closes the whole connection
 			return nil, fmt.Errorf("the secrets in its headers are more than %d bytes together", maxHeadersBytes)
 		}
 		headers[name] = value
@@ -107,8 +107,8 @@ const frameBytes = 512
 // size returns the approximate size of the message on the wire in bytes, without its job's headers.
 func (p *publish) size() int { return frameBytes + len(p.message.Body) }
 
-// publisher keeps one AMQP channel open, and opens another when the broker closes it, as it does to answer a publish
-// that it can't accept. Its goroutine opens the channels; the goroutines that call Send publish on them.
+// publisher keeps one AMQP channel open, and opens another when the broker closes it. The broker closes a channel to
+// refuse a message. Its goroutine opens the channels; the goroutines that call Send publish on them.
 type publisher struct {
 	session *session
 	size    int // of its windows
@@ -155,11 +155,11 @@ func (p *publisher) enter(ctx context.Context) (*window, error) {
 	}
 }
 
-// window is the unconfirmed messages of one AMQP channel.
+// window has the unconfirmed messages of one AMQP channel.
 type window struct {
 	opened chan struct{} // closed when the channel is open; it is set then
 	ch     *amqp.Channel
-	slots  chan struct{} // full when there are as many messages as may be
+	slots  chan struct{} // full when the window is
 
 	mu      sync.Mutex
 	waiting map[job.ID]*publish // by delivery id, which returns name; at most one attempt of each
@@ -210,7 +210,7 @@ func (w *window) publish(p *publish, s *session) error {
 		return callbacks.Unavailable(err, time.Second+soon())
 	}
 	var err error
-	// Mandatory: a message that no queue takes comes back, where it would otherwise be confirmed and lost.
+	// Mandatory: a message that no queue takes is returned. Otherwise it would be confirmed and lost.
 	p.confirm, err = w.ch.PublishWithDeferredConfirm(p.exchange, p.routingKey, true, false, p.message)
 	if err != nil {
 		w.mu.Lock()
@@ -267,7 +267,7 @@ func (w *window) takeReturns() {
 	}
 }
 
-// close notes why the channel ended. Nothing is published on it any more.
+// close notes the reason for the channel's end. Nothing is published on it any more.
 func (w *window) close(s *session, reason *amqp.Error) {
 	w.reason = reason
 	w.mu.Lock()

@@ -30,7 +30,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Options set up a [Sender]. Only URL is required.
+// Options configures a [Sender]. Only URL is required.
 type Options struct {
 	// URL is the broker's address, amqp://user:password@host:port/vhost, or amqps:// for TLS. The query parameters that
 	// RabbitMQ defines (https://www.rabbitmq.com/docs/uri-query-parameters) are read: cacertfile, certfile, keyfile,
@@ -49,7 +49,7 @@ type Options struct {
 	Channels int
 	// Window is the maximum number of unconfirmed messages of one channel; zero means 1000.
 	Window int
-	// Allow says which queues and exchanges each tenant may use: patterns for "queue:NAME" and "exchange:NAME".
+	// Allow has the queues and exchanges that each tenant may use: patterns for "queue:NAME" and "exchange:NAME".
 	Allow callbacks.Grants
 	// Logger logs when the connection is made, lost, blocked and unblocked; nil logs nothing.
 	Logger *slog.Logger
@@ -122,7 +122,7 @@ func (s *Sender) Close() error {
 // Type returns "rabbitmq".
 func (s *Sender) Type() string { return "rabbitmq" }
 
-// Validate checks a message that a client wants published.
+// Validate checks the callback data of a message.
 func (s *Sender) Validate(data []byte) error { return validate(data) }
 
 // Granted checks that a tenant may use the queue or the exchange.
@@ -207,8 +207,8 @@ func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 	return l.session.send(ctx, p)
 }
 
-// describe notes on the attempt's span where the message goes. The conventions name a destination by the exchange and
-// the routing key, as far as there are any; with the default exchange the latter is the queue.
+// describe notes the destination on the attempt's span. The conventions name a destination by the exchange and the
+// routing key, if it has them; with the default exchange, the routing key is the queue.
 func (s *Sender) describe(ctx context.Context, c callback, d *callbacks.Delivery) {
 	exchange, key := c.target()
 	destination := exchange + ":" + key

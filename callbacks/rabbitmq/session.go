@@ -64,7 +64,7 @@ type session struct {
 	wire       *wire
 	publishers []*publisher
 	exchanges  exchanges
-	blocked    atomic.Pointer[string] // why the broker takes no messages; nil while it does
+	blocked    atomic.Pointer[string] // the reason that the broker takes no messages; nil while it does
 	broken     chan error             // the error of a publisher that can't continue
 
 	gone  chan struct{} // closed when the connection is lost

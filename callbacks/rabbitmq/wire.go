@@ -11,7 +11,8 @@ import (
 
 // wire is the connection's socket as the AMQP library sees it: it gathers written bytes, and sends them while more are
 // being gathered. The library writes each message at once, which costs a system call per message here and a wake-up per
-// message in the broker; gathered, dozens go at once when there are many, and one goes at once when it is alone.
+// message in the broker. Gathered messages are written together, dozens at a time under load, and a single one without
+// delay.
 //
 // Write never waits, since the library holds locks meanwhile, and a wait for these can't be cut short. Instead,
 // publishers wait for room first, see [wire.reserve].
@@ -33,7 +34,7 @@ type wire struct {
 // message is a message that is written, or about to be.
 type message struct {
 	size    int
-	ends    time.Time // when its attempt does; zero for never
+	ends    time.Time // the end of its attempt; zero for none
 	written bool
 }
 
@@ -80,8 +81,8 @@ func (w *wire) Close() error {
 	return w.Conn.SetWriteDeadline(time.Now().Add(closeLimit))
 }
 
-// SetWriteDeadline does nothing, since Write never waits. TLS sets one that is over before it closes the socket, which
-// would keep its last words from going out.
+// SetWriteDeadline does nothing, since Write never waits. TLS sets a past deadline before it closes the socket, which
+// would prevent its last writes.
 func (w *wire) SetWriteDeadline(time.Time) error { return nil }
 
 // cut closes the socket at once.
@@ -90,8 +91,8 @@ func (w *wire) cut() {
 	_ = w.Conn.Close()
 }
 
-// reserve takes room for a message. If there is none, it answers a channel that is closed when it is worth another try.
-// One message always has room if nothing else is there, however large it is.
+// reserve takes room for a message. If there is none, it returns a channel that is closed when another try may succeed.
+// A message always has room if it is the only one, however large it is.
 func (w *wire) reserve(m *message) (full <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -106,8 +107,7 @@ func (w *wire) reserve(m *message) (full <-chan struct{}) {
 	return nil
 }
 
-// release gives back the room of a message that has been written, and so counts as gathered, or never will
-// be.
+// release gives back the room of a message: it was written, and so counts as gathered, or will never be written.
 func (w *wire) release(m *message) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -198,7 +198,7 @@ func over(ends time.Time) bool {
 func (w *wire) drop() {
 	w.fail(errLate)
 	if c, ok := w.Conn.(interface{ SetLinger(seconds int) error }); ok {
-		_ = c.SetLinger(0) // if that fails, it is as it was
+		_ = c.SetLinger(0) // a failure changes nothing
 	}
 	_ = w.Conn.Close()
 }

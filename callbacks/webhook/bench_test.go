@@ -80,8 +80,8 @@ func startReceiver(b *testing.B) (url string) {
 }
 
 // BenchmarkSend compares the sender with a bare client, without and with the headers that every delivery has. The
-// figures are the CPU time of the client and of the receiver, which is a process of its own, and the first in units of
-// the second, which other work on the machine disturbs least.
+// figures are the CPU times of the client and of the receiver, which is a process of its own. Their ratio is the figure
+// that other work on the machine disturbs least.
 func BenchmarkSend(b *testing.B) {
 	target := startReceiver(b)
 	payload := `{"n":12345,"text":"` + strings.Repeat("your turn ", 18) + `"}`

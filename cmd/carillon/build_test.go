@@ -23,9 +23,9 @@ func TestBuildTellsItsVersion(t *testing.T) {
 	}
 }
 
-// TestBuildIsSmall: the service's program has its size bound. Most that is beyond it comes at once, when something that is
-// linked looks up methods by names that are known only at run time, as text/template does: the linker then keeps all
-// methods of all types. "go build -ldflags=-dumpdep" names it, by "<ReflectMethod>".
+// TestBuildIsSmall: the service's program has its size bound. The size grows at once if a linked package looks up
+// methods by names that are known only at run time, as text/template does: the linker then keeps all methods of all
+// types. "go build -ldflags=-dumpdep" names the package, by "<ReflectMethod>".
 func TestBuildIsSmall(t *testing.T) {
 	path, err := binary()
 	if err != nil {
