@@ -51,7 +51,7 @@ type Network interface {
 // Interrupted tests that each mutation keeps the contract of [store.Store] if the network fails at any of its writes.
 // It takes effect completely or not at all, and never after its time; its answer is true; in the end each job fires
 // according to its old definition or its new one. Interrupted also tests that each instant fires once, at whichever
-// command a claim, a put and a replacement meet.
+// command a claim, a put and a replacement meet, and that a claim that fails gives back its occurrences.
 //
 // NewStore makes an empty store. It returns an opener of handles that always work, an opener of handles behind a
 // network, and the network. The tests run on virtual time, so the server must live in the same bubble of
@@ -115,6 +115,9 @@ func Interrupted(t *testing.T, newStore func(t *testing.T) (well, broken Opener,
 	}
 	for n, more := 1, true; more && !t.Failed(); n++ {
 		world(t, fmt.Sprintf("an expansion late at write %d", n), func(w *interrupted) { more = w.lateExpansion(n) })
+	}
+	for n, more := 1, true; more && !t.Failed(); n++ {
+		world(t, fmt.Sprintf("a claim cut after write %d", n), func(w *interrupted) { more = w.lostClaim(n) })
 	}
 	for _, what := range []Break{CutBefore, CutAfter, Gap, Hold} {
 		for n := 1; n <= slices.Max(slices.Collect(maps.Values(whole.writes))); n++ {
@@ -223,6 +226,30 @@ func (w *interrupted) lateExpansion(n int) bool {
 	w.network.Mend()
 	time.Sleep(time.Minute)
 	w.firesOnce(ticks(epoch, 10*time.Second, a.Cursor)...)
+	return true
+}
+
+// lostClaim: occurrences of a claim that fails after its n-th write are due again once the network is mended, as if they
+// had never been claimed. It reports whether the claim had an n-th write.
+func (w *interrupted) lostClaim(n int) bool {
+	w.put(newPut(met, epoch, 0, time.Second))
+	ctx, cancel := context.WithTimeout(w.Context(), store.Within)
+	defer cancel()
+	w.network.Break(CutAfter, n)
+	params := claimParams(epoch.Add(time.Minute), 10)
+	_, err := w.broken.Claim(ctx, params)
+	w.network.Mend()
+	if err == nil {
+		return false
+	}
+	time.Sleep(lease)
+	again := w.claim(params.Now, 10)
+	w.expectTimes("due again", timestamps(again, claimedTime), epoch, epoch.Add(time.Second))
+	for _, c := range again {
+		if c.Attempt != 1 || c.Reclaimed {
+			w.Errorf("attempt %d, reclaimed %v", c.Attempt, c.Reclaimed)
+		}
+	}
 	return true
 }
 
