@@ -86,7 +86,7 @@ func (f *seeded) patched(ctx context.Context, root, folder string) (map[string]s
 		}
 		replaced[original] = changed
 	}
-	apply := exec.CommandContext(ctx, "git", "apply", filepath.Join(root, faultsFolder, f.name+".patch"))
+	apply := exec.CommandContext(ctx, "git", "apply", "-C1", filepath.Join(root, faultsFolder, f.name+".patch"))
 	apply.Dir = folder
 	apply.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(folder))
 	if out, err := apply.CombinedOutput(); err != nil {
