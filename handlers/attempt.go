@@ -227,7 +227,7 @@ func (a *api) amendRead(ctx context.Context, t *attempt) (event, error) {
 	o, err := a.amend(ctx, t.present, t.job)
 	if err == nil {
 		*t.outcome = o
-		now := t.present.Job // its schedule goes on
+		now := t.present.Job // its schedule continues
 		now.Options, t.stored = t.job.Options, &now
 	}
 	return t.written(err)

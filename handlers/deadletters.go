@@ -14,7 +14,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// deadLetter is a dead letter as it is listed; its callback is added by withCallback.
+// deadLetter is a dead letter in the form of a list; withCallback adds its callback.
 type deadLetter struct {
 	ID         string `json:"id"`
 	DeliveryID string `json:"deliveryId"`
@@ -119,7 +119,7 @@ func (a *api) deadLetterFilter(c *gin.Context, query url.Values) (store.DeadLett
 // redriven is the number of dead letters that were made due again.
 type redriven struct {
 	Redriven   int    `json:"redriven"`
-	NextCursor string `json:"nextCursor,omitzero"` // where to go on, if the request was for a part
+	NextCursor string `json:"nextCursor,omitzero"` // where to continue, if the request was for a part
 }
 
 var errNoDeadLetter = &statusError{http.StatusNotFound, "there is no dead letter with this id"}
@@ -182,7 +182,7 @@ func (a *api) oneDeadLetter(c *gin.Context, outcome store.DeadOutcome) (n int, e
 }
 
 // manyDeadLetters settles the dead letters that a request selects, a slice at a time, and counts them. With a limit it
-// ends after that many, and returns the cursor to go on with if others may follow. Verb names the outcome.
+// ends after that number, and returns the cursor to continue from if others may follow. Verb names the outcome.
 func (a *api) manyDeadLetters(
 	c *gin.Context, verb string, outcome store.DeadOutcome,
 ) (sum int, next string, err error) {

@@ -8,14 +8,14 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Inside is the origin of a request that another part of this process makes for a client that it knows in another way
-// than by a key, such as the owner of a queue. Apart from that, the request is like any other.
+// Inside is the origin of a request that another part of this process makes for a client without a key, such as the
+// owner of a queue. Apart from that, the request is like any other.
 type Inside struct {
 	// Principal makes the request. Its scope and role bound it.
 	Principal access.Principal
 	// Asked is the time of the request. A change that another replica has accepted since then is not overridden.
 	Asked time.Time
-	// Items are the origins of the items of a batch, in their order, or the one of another request. Missing ones are zero.
+	// Items are the origins of a batch's items, in order; for any other request, its only origin. Missing ones are zero.
 	Items []InsideItem
 }
 

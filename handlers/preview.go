@@ -129,7 +129,7 @@ type upcoming struct {
 	Note        string `json:"note,omitzero"`
 }
 
-// leftOut is a wall time that does not exist, and that nothing fires for.
+// leftOut is a wall time that does not exist, and so does not fire.
 type leftOut struct {
 	Local string `json:"local"`
 	At    string `json:"at"`

@@ -49,9 +49,9 @@ func (a *api) resume(c *gin.Context, secret string) (*caller, error) {
 	})
 }
 
-// refuseOtherPages refuses a request that carries a cookie and that no page of this service has made. A reading request
-// may also come from nowhere, such as an address that was typed. Browsers leave Sec-Fetch-Site out where there is no
-// TLS; then changes need the Origin of this service.
+// refuseOtherPages refuses a request that carries a cookie and that no page of this service has made. A read may also
+// come from no page, such as a typed address. Without TLS, browsers omit Sec-Fetch-Site; then changes need the Origin
+// of this service.
 func refuseOtherPages(r *http.Request) error {
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	switch site := r.Header.Get("Sec-Fetch-Site"); {
@@ -65,8 +65,8 @@ func refuseOtherPages(r *http.Request) error {
 	}
 }
 
-// signIn begins a session for the key or token of the request, and answers with its cookie. A session begins no other,
-// else a stolen one would never end.
+// signIn begins a session for the key or token of the request, and answers with its cookie. A session can't begin
+// another one; otherwise a stolen session would never end.
 func (a *api) signIn(c *gin.Context) error {
 	if err := a.refuseBody(c); err != nil {
 		return err
