@@ -10,8 +10,8 @@ const abandoned = 3
 
 // attempts: the attempts at an occurrence have growing numbers, and each number is used for one attempt only, unless
 // history tells that it did not count. Numbers beyond the most of the job, and numbers that are left out, belong to
-// attempts without an outcome, and these need a fault. A redriven occurrence, and that of a job that was submitted anew,
-// begins again.
+// attempts without an outcome, and these need a fault. A dead letter fires only if it is redriven, and then begins again;
+// the occurrence of a job that was submitted anew begins again too.
 func (k *keyed) attempts() {
 	last, most := map[string]*Delivery{}, k.mostAttempts()
 	for _, d := range k.sent {
@@ -22,7 +22,14 @@ func (k *keyed) attempts() {
 			from, number = before.Begun, before.Attempt
 			begins = k.redrivenBetween(before.Begun, d.Begun) || k.madeAnew(d.Instant, from.Add(-k.Lease), d.Begun)
 		}
+		dead := before != nil && k.outcome(before) == "buried" && !k.unwritten(before)
+		if dead {
+			number = 0
+		}
 		switch {
+		case dead && !begins:
+			k.report("attempts are counted", d.Begun, "instant %s was fired, though it was a dead letter since attempt %d",
+				k.clock(d.Instant), before.Attempt)
 		case d.Attempt <= number && !begins && !k.mayBeReleased(before) && !k.stoodStill(d):
 			k.report("attempts are counted", d.Begun, "attempt %d at instant %s follows attempt %d, which counted",
 				d.Attempt, k.clock(d.Instant), number)
@@ -34,6 +41,16 @@ func (k *keyed) attempts() {
 				d.Attempt, k.clock(d.Instant), most)
 		}
 	}
+}
+
+// outcome returns the outcome of an attempt by history; empty if it tells none.
+func (k *keyed) outcome(d *Delivery) string {
+	for _, r := range k.Final.Recorded {
+		if r.Key == k.key && r.DeliveryID == d.ID && r.Attempt == d.Attempt && r.At.Sub(d.Local).Abs() < time.Second {
+			return r.Outcome
+		}
+	}
+	return ""
 }
 
 // mostAttempts returns the most attempts that some job of the key allows; 0 if that is unknown.

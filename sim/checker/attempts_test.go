@@ -21,7 +21,7 @@ func TestAttempts(t *testing.T) {
 		return d
 	}
 	told := func(number int, outcome string) []Recorded {
-		return []Recorded{{Key: "k", DeliveryID: at(30).String(), Attempt: number, Outcome: outcome}}
+		return []Recorded{{Key: "k", DeliveryID: at(30).String(), Attempt: number, Outcome: outcome, At: at(30)}}
 	}
 	crash := []Trouble{{What: "crash", Replica: 0, From: at(31), To: at(51)}}
 	its := []Trouble{{What: "crash", Replica: 1, From: at(30.05), To: at(50)}}
@@ -42,6 +42,10 @@ func TestAttempts(t *testing.T) {
 		"another replica died":         {sent: []Delivery{sent(30, 1), sent(40, 1)}, troubles: crash, broken: true},
 		"it goes back":                 {sent: []Delivery{sent(30, 1), sent(40, 2), sent(50, 1)}, broken: true},
 		"it was redriven":              {ops: []Op{put, redrive}, sent: []Delivery{sent(30, 1), sent(34, 2), sent(40, 1)}},
+		"the redriven one goes on":     {ops: []Op{put, redrive}, sent: []Delivery{sent(30, 1), sent(40, 2)}, recorded: told(1, "buried"), broken: true},
+		"the redriven one begins":      {ops: []Op{put, redrive}, sent: []Delivery{sent(30, 1), sent(40, 1)}, recorded: told(1, "buried")},
+		"it fires without a redrive":   {sent: []Delivery{sent(30, 1), sent(40, 2)}, recorded: told(1, "buried"), broken: true},
+		"it may not have been buried":  {sent: []Delivery{sent(30, 1), sent(40, 2)}, recorded: told(1, "buried"), troubles: its},
 		"its job was submitted anew":   {ops: []Op{put, cancel, again}, sent: []Delivery{sent(30, 1), sent(40, 1)}},
 		"it was only submitted again":  {ops: []Op{put, again}, sent: []Delivery{sent(30, 1), sent(40, 1)}, broken: true},
 		"one is left out":              {sent: []Delivery{sent(40, 2)}, broken: true},

@@ -33,11 +33,11 @@ func (k *keyed) counts() {
 	if !slices.ContainsFunc(k.defining(j.N), (*Op).maybe) {
 		k.report("no mixture", k.Ended, "the job has payload %d, which no successful operation gave it", j.N)
 	}
-	put := k.countedPut()
+	put, alone := k.countedPut()
 	if put == nil || j.State != "finished" || !j.Counted {
 		return
 	}
-	t := k.tally(put)
+	t := k.tally(put, alone)
 	compare := func(what string, n int, of bounds) {
 		if n < of.least || n > of.most {
 			k.report("counts add up", k.Ended, "%s are %d, and must be %d to %d: %d delivered, %d failed, %d missed",
@@ -50,25 +50,26 @@ func (k *keyed) counts() {
 }
 
 // countedPut returns the put that certainly made the job of the final reading, if its counts can be known: all other
-// changes of its schedule were over before, and its instants were still ahead, or there were none. Nothing was redriven.
-func (k *keyed) countedPut() (put *Op) {
+// changes of its schedule were over before, and its instants were still ahead, or it is alone: there were none. Nothing
+// was redriven.
+func (k *keyed) countedPut() (put *Op, alone bool) {
 	for _, o := range k.ops {
 		if (o.Kind == Put || o.Kind == Create) && o.succeeded() && (put == nil || o.Invoked.After(put.Invoked)) {
 			put = o
 		}
 	}
 	if put == nil || !put.Schedule.To.IsZero() {
-		return nil
+		return nil, false
 	}
-	alone := true
+	alone = true
 	for _, o := range k.ops {
 		switch {
 		case o == put || !o.maybe():
 		case o.mayRedrive():
-			return nil
+			return nil, false
 		case o.Kind == Put || o.Kind == Create || o.Kind == Cancel:
 			if !k.latest(o).Before(put.Invoked) {
-				return nil
+				return nil, false
 			}
 			alone = false
 		}
@@ -76,22 +77,28 @@ func (k *keyed) countedPut() (put *Op) {
 	if !alone {
 		ahead := put.Returned.Add(max(put.Ahead, wrong))
 		if slices.ContainsFunc(put.Schedule.Instants, func(at time.Time) bool { return !at.After(ahead) }) {
-			return nil
+			return nil, false
 		}
 	}
-	return put
+	return put, alone
 }
 
 // tally bounds what a put's job must have counted. Of a recurring job, those ticks are in doubt that were at hand when it
-// was put.
-func (k *keyed) tally(put *Op) (t tally) {
+// was put, and, unless it is alone, those of the job before that may have been pending then.
+func (k *keyed) tally(put *Op, alone bool) (t tally) {
 	from, until := put.Invoked.Add(-max(put.Behind, wrong)), put.Returned.Add(max(put.Ahead, wrong))
 	instants := put.Schedule.Instants
 	if put.Schedule.Every > 0 {
+		if !alone {
+			from = k.Begun
+		}
 		instants = put.Schedule.Between(from, put.Schedule.End)
 	}
 	for _, at := range instants {
 		certain := put.Schedule.Every == 0 || at.After(until)
+		if !certain && k.deliveredBefore(at, put) {
+			continue
+		}
 		dead, uncounted := k.isDead(at), k.uncountedFailure(at)
 		t.planned.add(certain, true)
 		t.failed.add(certain && dead && !uncounted, dead)
@@ -104,6 +111,13 @@ func (k *keyed) tally(put *Op) (t tally) {
 		t.failed.least -= put.Settled
 	}
 	return t
+}
+
+// deliveredBefore reports whether an instant was delivered, and that was recorded, before a put.
+func (k *keyed) deliveredBefore(at time.Time, put *Op) bool {
+	return slices.ContainsFunc(k.sent, func(d *Delivery) bool {
+		return d.Told && d.Instant.Equal(at) && k.written(d).Before(put.Invoked)
+	})
 }
 
 // toldFor reports whether a replica was told that a receiver took an instant, and has recorded that.

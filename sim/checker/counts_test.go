@@ -26,11 +26,14 @@ func TestCounts(t *testing.T) {
 	settled.Settled, settled.Invoked, settled.Returned = 1, at(2), at(2.1)
 	crontab := put
 	crontab.Schedule = Schedule{Every: 20 * time.Second, End: at(70)}
+	before, replacing := crontab, crontab
+	replacing.Invoked, replacing.Returned, replacing.Status = at(30), at(30.1), 200
 	cancel := Op{Kind: Cancel, Key: "k", Invoked: at(0.1), Returned: at(0.2), Status: 200}
 	redrive := Op{Kind: Redrive, Key: "k", Invoked: at(90), Returned: at(90.1), Status: 200, Redriven: 1}
 	late := cancel
 	late.Invoked, late.Returned = at(0.9), at(1.05)
 	all := []Delivery{attemptAt(20, 1, true), attemptAt(40, 1, true), attemptAt(60, 1, true)}
+	retried := []Delivery{attemptAt(20, 1, false), attemptAt(20, 12, true), attemptAt(40, 1, true), attemptAt(60, 1, true)}
 	failed := []Delivery{attemptAt(20, 1, true), attemptAt(40, 1, true), attemptAt(60, 1, false), attemptAt(60, 2, false)}
 	dead := []Dead{{DeliveryID: at(60).String(), Instant: at(60), Attempt: 2}}
 	stall := []Trouble{{What: "stall", Replica: 1, From: at(61), To: at(70)}}
@@ -65,6 +68,10 @@ func TestCounts(t *testing.T) {
 		"a crontab":                      {ops: []Op{crontab}, sent: all, delivered: 3},
 		"a crontab counts a tick twice":  {ops: []Op{crontab}, sent: all, delivered: 5, broken: true},
 		"a crontab's tick is left out":   {ops: []Op{crontab}, sent: all, delivered: 2, broken: true},
+		"a tick of the job before":       {ops: []Op{before, replacing}, sent: retried, delivered: 3},
+		"or it failed for good":          {ops: []Op{before, replacing}, sent: retried, delivered: 2},
+		"but it was not twice":           {ops: []Op{before, replacing}, sent: retried, delivered: 4, broken: true},
+		"ticks delivered before":         {ops: []Op{before, replacing}, sent: all, delivered: 3, broken: true},
 		"one was settled before":         {ops: []Op{put, settled}, sent: all, delivered: 2},
 		"and it counts again":            {ops: []Op{put, settled}, sent: all, delivered: 3, broken: true},
 		"a job before it was cancelled":  {ops: []Op{cancel, put}, sent: all, delivered: 2, broken: true},

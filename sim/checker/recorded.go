@@ -56,15 +56,22 @@ func (k *keyed) historyTold() {
 
 // agrees reports whether an outcome in history may be that of an attempt.
 func (k *keyed) agrees(d *Delivery, outcome string) bool {
-	told := d.Told && k.Settles > 0 // else the answer may have been lost on its way
+	told := d.Told && !k.tooLateFor(d)
 	switch outcome {
 	case "delivered":
-		return d.Took && (told || k.Settles == 0)
+		return d.Took && (d.Told || k.tooLateFor(d))
 	case "buried":
 		return !told && (d.Refused || d.Attempt >= k.fewestAttempts() || k.hasDeadline())
 	default:
 		return !told && !d.Refused
 	}
+}
+
+// tooLateFor reports whether a replica may have stood still until it was too late for an attempt's answer.
+func (k *keyed) tooLateFor(d *Delivery) bool {
+	return slices.ContainsFunc(k.Troubles, func(t Trouble) bool {
+		return t.What == "stall" && t.Replica == d.Replica && t.From.Before(d.Begun.Add(k.CallbackTimeout)) && t.To.After(d.Begun)
+	})
 }
 
 // fewestAttempts returns the most attempts of that job of the key which allows the fewest.

@@ -18,8 +18,8 @@ func TestHistoryTold(t *testing.T) {
 	last := attemptAt(30, 2, false)
 	missing := Missing{From: at(20), Until: at(40)}
 	crash := []Trouble{{What: "crash", Replica: 1, From: at(30.2), To: at(50.2)}}
-	later := []Trouble{{What: "crash", Replica: 1, From: at(35), To: at(55)}}
-	outage := []Trouble{{What: "down", Replica: -1, From: at(30), To: at(34)}}
+	later := []Trouble{{What: "crash", Replica: 1, From: at(37), To: at(57)}}
+	outage := []Trouble{{What: "down", Replica: -1, From: at(30), To: at(36)}}
 	for name, one := range map[string]struct {
 		sent     Delivery
 		outcome  string
@@ -29,6 +29,8 @@ func TestHistoryTold(t *testing.T) {
 	}{
 		"it was delivered":              {sent: taken, outcome: "delivered"},
 		"it was delivered, not retried": {sent: taken, outcome: "retried", broken: "history is true"},
+		"or its replica stood still":    {sent: taken, outcome: "retried", troubles: []Trouble{{What: "stall", Replica: 1, From: at(30), To: at(45)}}},
+		"or another replica":            {sent: taken, outcome: "retried", troubles: []Trouble{{What: "stall", Replica: 0, From: at(30), To: at(45)}}, broken: "history is true"},
 		"it was delivered, not buried":  {sent: taken, outcome: "buried", broken: "history is true"},
 		"it failed":                     {sent: failed, outcome: "retried"},
 		"it did not count":              {sent: failed, outcome: "released"},

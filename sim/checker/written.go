@@ -1,9 +1,13 @@
 package checker
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
+
+// soon is the time within which an outcome and its entry in history are written without a fault.
+const soon = 5 * time.Second
 
 // storeOrReplica reports whether a trouble keeps a replica from the store, or from its work.
 func (t Trouble) storeOrReplica() bool {
@@ -18,11 +22,8 @@ func (t Trouble) storeOrReplica() bool {
 // written returns the time at which a replica has written an attempt's outcome: soon after its end, unless it stands
 // still, or has trouble with the store, again and again.
 func (k *keyed) written(d *Delivery) time.Time {
-	more := 2 * k.Settles
-	if k.Settles == 0 {
-		more = k.Lease
-	}
-	until := d.Ended.Add(k.soon())
+	more := cmp.Or(2*k.Settles, k.Lease)
+	until := d.Ended.Add(soon)
 	for range k.Troubles {
 		for _, t := range k.Troubles {
 			over := t.To.Add(more)
@@ -35,16 +36,8 @@ func (k *keyed) written(d *Delivery) time.Time {
 	return until
 }
 
-// soon returns the time within which an outcome and its entry in history are written without a fault.
-func (h *History) soon() time.Duration {
-	if h.Settles == 0 {
-		return h.Lease
-	}
-	return 2 * time.Second
-}
-
 // unwritten reports whether a replica may not have written an attempt's outcome soon.
-func (k *keyed) unwritten(d *Delivery) bool { return k.written(d).After(d.Ended.Add(k.soon())) }
+func (k *keyed) unwritten(d *Delivery) bool { return k.written(d).After(d.Ended.Add(soon)) }
 
 // mayLack reports whether history may lack an attempt: its replica ended before it had written the entry.
 func (k *keyed) mayLack(d *Delivery) bool {
