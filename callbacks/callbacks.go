@@ -205,7 +205,7 @@ func checkEnvelope(s Sender, envelope job.Envelope, invalid *job.Invalid) {
 		envelope, s.Type(), strings.Join(names, ", ")))
 }
 
-// Blame is the extent of a failure: which other callbacks wait for a while if such failures go on.
+// Blame is the extent of a failure: it selects the other callbacks that wait for a while if such failures continue.
 type Blame uint8
 
 const (

@@ -17,8 +17,8 @@ type Message struct {
 	// Body is nil if there is none.
 	Body []byte
 	// Attributes are the attributes of an event in binary mode, without datacontenttype, which is the ContentType there.
-	// The sender makes each a header, named as the protocol's binding to CloudEvents says. They win over the job's own
-	// headers, none of which may be a datacontenttype.
+	// The sender makes each a header, named by the protocol's binding to CloudEvents. They win over the job's own headers,
+	// none of which may be a datacontenttype.
 	Attributes []Attribute
 }
 

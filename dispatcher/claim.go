@@ -243,7 +243,7 @@ func (l *claimLoop) mayClaim(ctx context.Context) (now time.Time, may bool) {
 	return now, false
 }
 
-// scan starts a scan of the due lanes, unless one is under way. The loop goes on claiming meanwhile.
+// scan starts a scan of the due lanes, unless one is under way. The loop claims meanwhile.
 func (l *claimLoop) scan(ctx context.Context) {
 	l.scanAt, l.scanned = time.Time{}, time.Time{}
 	if l.scanning {

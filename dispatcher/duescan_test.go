@@ -121,9 +121,9 @@ func TestLookThatBreaksOff(t *testing.T) {
 	})
 }
 
-// While so much is due that a scan takes many pages, a submission to another replica is noticed within two poll
-// intervals. An occurrence that another replica left behind, with an instant that had passed, is noticed when the scans
-// have read up to it.
+// During a backlog whose scan takes many pages, a submission to another replica is noticed within two poll intervals.
+// An occurrence that another replica left behind, with an instant that had passed, is noticed when the scans have read
+// up to it.
 func TestLooksBesideABacklog(t *testing.T) {
 	bubble(t, func(b *bench) {
 		const paused, page = 60, 5

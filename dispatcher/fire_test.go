@@ -181,7 +181,7 @@ type bugError struct{}
 
 func (bugError) Error() string { panic("a bug") }
 
-// The callbacks of one claim share their deadline and nothing else: if one ends or fails, the others go on.
+// The callbacks of one claim share their deadline and nothing else: if one ends or fails, the others continue.
 func TestOneEndsNoOther(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.receiver.answer = func(ctx context.Context, d callbacks.Delivery) error {

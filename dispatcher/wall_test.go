@@ -12,7 +12,7 @@ import (
 	"github.com/carillon-scheduler/carillon/dispatcher"
 )
 
-// wall has a machine's clocks in a bubble: the wall clock can be set, and the monotonic clock goes on. A bubble's own
+// wall has a machine's clocks in a bubble: the wall clock can be set, and the monotonic clock continues. A bubble's own
 // times have no monotonic clock, and only the runtime can make times with two clocks that differ. So they are put
 // together here as the runtime does it; [TestWall] checks that.
 type wall struct{ ahead atomic.Int64 }
@@ -123,7 +123,7 @@ func TestWallClockIsWrongForAWhile(t *testing.T) {
 }
 
 // If a wall clock is set for good, occurrences that it has made due fire at once, and later ones at their times by the
-// new clock. Periodic work goes on.
+// new clock. Periodic work continues.
 func TestWallClockIsSet(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -55,8 +55,8 @@ type Step struct {
 	Tenants, Destinations, Priorities []Part
 	// Left counts the occurrences that wait at the step's end, of this and of earlier steps.
 	Left int
-	// DrainedAt is the time from which nothing waits any more. It is zero if nothing had to wait, or if something waits
-	// for as long as was looked, which is twice the time of the steps.
+	// DrainedAt is the time from which no occurrence waits. It is zero if none had to wait, or if some wait until the end
+	// of the simulation, which covers twice the time of the steps.
 	DrainedAt time.Time
 }
 

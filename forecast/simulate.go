@@ -51,8 +51,8 @@ type Down struct {
 type Firing struct {
 	// Left has the occurrences that wait at the end of each period.
 	Left []int
-	// Drained has the time at which nothing waits any more, from the end of each period on; zero if nothing waits at its
-	// end, or if something waits as long as was looked.
+	// Drained has, for each period, the time from which no occurrence waits; zero if none waits at the period's end, or if
+	// some wait until the end of the simulation.
 	Drained []time.Time
 	// DrainedOf is Drained for each destination that something waits for.
 	DrainedOf map[string][]time.Time

@@ -176,7 +176,7 @@ func (a *api) readItems(ctx context.Context, common itemCommon, items itemReader
 }
 
 // readInside is readItems for a batch from inside. Its items are there already, so it makes full chunks. It ends early
-// if a rate slows it down so much that later items could not be stored in time; they get no result.
+// if a rate slows it down and later items could not be stored in time; they get no result.
 func (a *api) readInside(ctx context.Context, common itemCommon, items itemReader, chunks chan<- chunk) {
 	var next chunk
 	for index := 0; time.Since(common.from.Asked) < store.Within/3; index++ {

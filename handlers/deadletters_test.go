@@ -200,7 +200,7 @@ func TestManyDeadLettersOfTheTenant(t *testing.T) {
 	}
 }
 
-// A cancellation by prefix with a limit takes a part of the jobs, and its cursor goes on behind that.
+// A cancellation by prefix with a limit takes a part of the jobs, and its cursor continues behind that part.
 func TestCancelInParts(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -288,7 +288,7 @@ func TestPendingOccurrenceIsNoDeadLetter(t *testing.T) {
 	a.call("POST", "/v1/dead-letters/"+id+"/redrive", "").want(404)
 }
 
-// A page of dead letters with large payloads ends early, and the cursor goes on from there.
+// A page of dead letters with large payloads ends early, and the cursor continues from there.
 func TestDeadLetterPagesAreBounded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector sees the same in other tests")

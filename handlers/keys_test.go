@@ -473,7 +473,7 @@ func TestTenantsInScope(t *testing.T) {
 	}
 }
 
-// TestLongRequestEndsWithItsKey: a stream of jobs goes on no longer than its key is valid.
+// TestLongRequestEndsWithItsKey: a stream of jobs ends when its key does.
 func TestLongRequestEndsWithItsKey(t *testing.T) {
 	t.Parallel()
 	written := make(lineByLine, 100)

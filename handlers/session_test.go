@@ -35,7 +35,7 @@ type session struct {
 
 const samePage = "Sec-Fetch-Site: same-origin"
 
-// A session may do what its key may, and no more, and ends with the key.
+// A session has exactly the permissions of its key, and ends with it.
 func TestSession(t *testing.T) {
 	t.Parallel()
 	a := newKeyedAPI(t)

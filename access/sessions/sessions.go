@@ -54,8 +54,8 @@ type Session struct {
 // Sessions has the sessions of a store. Its methods are safe for concurrent use, by any number of processes. Errors
 // wrap [store.ErrUnavailable] if the store can't be reached.
 //
-// A session that is used is remembered for as long as a key is: one that was ended at another replica is refused
-// within [access.RevokedWithin], and one that is in use outlives an outage of the store of [access.OutageUpTo].
+// A session in use is remembered for the same time as a key. One that was ended at another replica is refused within
+// [access.RevokedWithin]. One in use outlives an outage of the store of [access.OutageUpTo].
 type Sessions struct {
 	records store.Records
 

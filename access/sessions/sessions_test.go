@@ -101,7 +101,7 @@ func TestSessionsExpire(t *testing.T) {
 	}
 }
 
-// While the store is away, sessions that are in use go on for a time. Others are not let in.
+// While the store is unavailable, sessions in use stay valid for a time. Others are not admitted.
 func TestSessionsOutliveAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stored := &records{Store: memory.New()}

@@ -237,7 +237,7 @@ func (s *Sink) take() (some []*history.Entry, ended bool) {
 	return some, s.ended
 }
 
-// send sends entries, and tries again as long as that may help. Meanwhile others wait, and then are dropped.
+// send sends entries, and retries temporary failures. Meanwhile others wait, and are dropped beyond the bound.
 func (s *Sink) send(ctx context.Context, entries []*history.Entry) {
 	body, err := s.encode(entries)
 	for failures := 0; err == nil; failures++ {

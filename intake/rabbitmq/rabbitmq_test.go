@@ -55,7 +55,7 @@ type office struct {
 	keys     []string       // in the order in which they were stored
 	count    map[string]int // how often each was stored
 	down     bool
-	released chan struct{} // closed when requests may go on; nil while they need not wait
+	released chan struct{} // closed when requests may continue; nil while they need not wait
 }
 
 func newOffice(t *testing.T) *office {

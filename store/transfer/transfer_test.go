@@ -194,8 +194,8 @@ func TestContinue(t *testing.T) {
 	}
 }
 
-// TestOldFormats: what a program of each format has exported is read, and exported again unchanged. Such programs wrote
-// the files in testdata, and one is added when the format is raised.
+// TestOldFormats: an export by a program of each format is read, and exported again unchanged. Such programs wrote the
+// files in testdata, and one is added when the format is raised.
 func TestOldFormats(t *testing.T) {
 	const present = 3
 	for format := 1; format <= present; format++ {
@@ -222,7 +222,7 @@ func TestOldFormats(t *testing.T) {
 	}
 }
 
-// contents returns the lines of an export that are about what was in the store.
+// contents returns the lines of an export about documents of the store.
 func contents(export string) (lines []string) {
 	for line := range strings.Lines(export) {
 		if !slices.ContainsFunc([]string{"export", "place", "end"}, func(s string) bool { return strings.HasPrefix(line, `{"`+s+`"`) }) {

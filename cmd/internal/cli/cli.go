@@ -56,7 +56,7 @@ type Command struct {
 	Arguments string
 	// Help describes the command in a sentence or two. A command without it is not listed.
 	Help string
-	// Section is the heading under which the command and those after it are listed; empty to go on with the one before.
+	// Section is the heading under which the command and those after it are listed; empty for the heading before.
 	Section string
 	// Example is a command line that its help shows, or several on lines of their own; empty for none.
 	Example string

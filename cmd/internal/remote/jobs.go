@@ -302,8 +302,8 @@ func cancelJobs() parts {
 	}
 }
 
-// cancelPages cancels the jobs of a prefix, a page at a time. If it fails or is interrupted on the way, the error has
-// the place at which to go on.
+// cancelPages cancels the jobs of a prefix, a page at a time. If it fails or is interrupted, the error has the place to
+// continue from.
 func (s *session) cancelPages(ctx context.Context, prefix, cursor string) error {
 	const pageSize = "500"
 	r := request{method: http.MethodDelete, path: path("jobs"), query: url.Values{"prefix": {prefix}, "limit": {pageSize}}}

@@ -62,7 +62,7 @@ func (p *printer) grid(columns []column) {
 	}
 }
 
-// sheet prints names and values for a terminal. Long values go on below their beginning.
+// sheet prints names and values for a terminal. Long values continue below their beginning.
 func (p *printer) sheet(rows [][2]string) {
 	width := 0
 	for _, row := range rows {
