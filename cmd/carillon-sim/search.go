@@ -181,6 +181,9 @@ func (s *search) try(ctx context.Context, seed uint64) error {
 	if len(first.Broken) > 0 && first.Plan != nil {
 		least = s.minimised(ctx, first)
 	}
+	if least.Plan == nil && s.plan == "" { // the process ended without a report
+		least.Plan = sim.NewPlan(seed)
+	}
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	s.done++
@@ -209,6 +212,13 @@ func (s *search) try(ctx context.Context, seed uint64) error {
 		fmt.Fprintf(s.out, "the least plan, for a file in sim/testdata:\n%s\n", encoded)
 		for _, f := range least.Plan.Faults {
 			fmt.Fprintf(s.out, "fault: %s\n", f)
+		}
+		if s.keep {
+			file := filepath.Join(s.root, "sim", "testdata", fmt.Sprintf("seed-%d.json", least.Plan.Seed))
+			if err := os.WriteFile(file, append(encoded, '\n'), 0o644); err != nil { //nolint:gosec // it is to be committed
+				return err
+			}
+			fmt.Fprintf(s.out, "kept as %s\n", file)
 		}
 	}
 	fmt.Fprintf(s.out, "%s\n%s\n", least.Broken[0].String(), least.Timeline)
