@@ -143,7 +143,7 @@ func (l *httpLimit) About() string {
 	return fmt.Sprintf("net/http posts the same payloads to the same receiver, on %d connections", l.connections)
 }
 
-func (l *httpLimit) Goal() *goal { return ratioOf(0.5) }
+func (l *httpLimit) Goal() *goal { return ratioOf(0.6) }
 
 func (l *httpLimit) Close(context.Context) error { return nil }
 

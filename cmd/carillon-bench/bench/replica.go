@@ -47,6 +47,11 @@ type Stats struct {
 	// Begun is the time of its first claim and Ended that of its last settlement; Unix nanoseconds.
 	Begun int64 `json:"begun"`
 	Ended int64 `json:"ended"`
+	// Put counts the jobs that were put, PutBegun is the time of the first call and PutEnded that of the last one's end;
+	// Unix nanoseconds.
+	Put      int   `json:"put"`
+	PutBegun int64 `json:"putBegun"`
+	PutEnded int64 `json:"putEnded"`
 	// Claims counts the claims that found an occurrence, and Empty the others.
 	Claims int `json:"claims"`
 	Empty  int `json:"empty"`
@@ -224,7 +229,7 @@ func (p *probe) called(note func(s *Stats, samples *Samples)) {
 	}
 }
 
-// probedStore records the calls of a replica's loops to its store.
+// probedStore records the calls of a replica's loops to its store, and the jobs that are put.
 type probedStore struct {
 	store.Store
 	probe *probe
@@ -249,6 +254,25 @@ func (s *probedStore) Claim(ctx context.Context, params store.ClaimParams) (stor
 		}
 	})
 	return claim, err
+}
+
+func (s *probedStore) Put(ctx context.Context, puts []store.Put) []store.PutResult {
+	start := time.Now()
+	results := s.Store.Put(ctx, puts)
+	end := time.Now()
+	s.probe.lock.Lock()
+	defer s.probe.lock.Unlock()
+	stats := &s.probe.stats
+	if stats.PutBegun == 0 {
+		stats.PutBegun = start.UnixNano()
+	}
+	stats.PutEnded = end.UnixNano()
+	for i := range results {
+		if results[i].Err == nil {
+			stats.Put++
+		}
+	}
+	return results
 }
 
 func (s *probedStore) DueLanes(ctx context.Context, params store.DueParams) (store.DuePage, error) {
