@@ -81,6 +81,10 @@ bench: ## Measure speed and punctuality on all stores, in short; prints tables
 bench-full: ## Measure all of it at full size, as for docs/benchmarks.md; takes two and a half hours
 	@.ci/with-services .ci/bench full
 
+.PHONY: profile
+profile: ## Show who uses the processors while a mode of the bench runs, in Markdown: MODE="drain --callback=http", STORE as above
+	@.ci/profile $(STORE) $(MODE)
+
 .PHONY: test-mongodb
 test-mongodb: ## Test the MongoDB store, and replicas on it, at CARILLON_TEST_MONGODB_URI, or with the mongod on PATH
 	.ci/with-mongod bash -c 'CARILLON_TEST_MONGODB_SUITE=1 go test -race -timeout 15m -tags "services $$CARILLON_TEST_MONGODB_TAGS" ./store/mongodb && \
