@@ -28,8 +28,8 @@ import (
 func TestDashboardQueries(t *testing.T) {
 	t.Parallel()
 	c := stores[0].cluster(t)
-	client, args := topicOfSubmissions(t, "submissions")
-	c.start(2, append(args, "--objective=99.9%<1s")...)
+	kafka := startKafka(t, "submissions")
+	c.start(2, append(kafka.options(), "--objective=99.9%<1s")...)
 	p := startPrometheus(t, c.replicas)
 	var rules struct{ Groups []struct{ Rules []alertRule } }
 	p.get(t, "/api/v1/rules?type=alert", &rules)
@@ -65,7 +65,7 @@ func TestDashboardQueries(t *testing.T) {
 		}
 		c.call(c.replicas[n%2], http.MethodGet, "/v1/jobs/none", nil, http.StatusNotFound)
 		askByAnotherName(t, c.replicas[n%2].url+"/v1/jobs")
-		if err := client.ProduceSync(t.Context(), kgo.StringRecord("no job")).FirstErr(); err != nil {
+		if err := kafka.client.ProduceSync(t.Context(), kgo.StringRecord("no job")).FirstErr(); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second) // until the next scrape

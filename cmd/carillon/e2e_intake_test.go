@@ -4,7 +4,9 @@ package main_test
 
 import (
 	"fmt"
+	"net"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -55,7 +57,8 @@ func TestIntakeQueue(t *testing.T) {
 	}
 }
 
-// TestIntakeTopic: replicas that are killed while submissions are taken from a topic lose none, and take none twice.
+// TestIntakeTopic: replicas that are killed and a cluster that is restarted, while submissions are taken from a topic,
+// lose none, and take none twice.
 func TestIntakeTopic(t *testing.T) {
 	t.Parallel()
 	n := 6000
@@ -63,7 +66,8 @@ func TestIntakeTopic(t *testing.T) {
 		n = 100_000
 	}
 	const topic = "submissions"
-	client, args := topicOfSubmissions(t, topic)
+	kafka := startKafka(t, topic)
+	client, args := kafka.client, kafka.options()
 	produce := func(from, to int) {
 		t.Helper()
 		var records []*kgo.Record
@@ -77,9 +81,13 @@ func TestIntakeTopic(t *testing.T) {
 	c := storeNamed(t, "sqlite").cluster(t)
 	c.start(2, args...)
 	// The cluster in this process would keep a member for ever that ended before it had its partitions.
-	c.until("both replicas have partitions", func() bool { return consumers(t, client, "carillon") == 2 })
+	shared := func() bool { return consumers(t, client, "carillon") == 2 }
+	c.until("both replicas have partitions", shared)
 	produce(0, n/2)
+	c.until("some are stored", func() bool { return c.submitted(nil) > 0 })
+	kafka.restart()
 	c.until("half of them are stored", func() bool { return c.submitted(nil) == n/2 })
+	c.until("both replicas have partitions again", shared)
 	produce(n/2, n)
 	c.until("some more are stored", func() bool { return c.submitted(nil) > n/2 })
 	for _, r := range c.replicas {
@@ -107,22 +115,60 @@ func consumers(t *testing.T, client *kgo.Client, group string) int {
 	return len(groups[group].Members)
 }
 
-// topicOfSubmissions makes a topic, and returns a client that publishes to it, and the options of a replica that takes
-// submissions from it.
-func topicOfSubmissions(t *testing.T, topic string) (client *kgo.Client, args []string) {
+// kafka is a Kafka cluster in this process, and a client of it.
+type kafka struct {
+	*testing.T
+	topic   string
+	cluster *kfake.Cluster
+	opts    []kfake.Opt
+	client  *kgo.Client
+}
+
+// startKafka starts a cluster with a topic, to which its client publishes.
+func startKafka(t *testing.T, topic string) *kafka {
 	t.Helper()
-	kafka, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, topic))
-	if err != nil {
+	k := &kafka{T: t, topic: topic, opts: []kfake.Opt{
+		kfake.NumBrokers(1), kfake.DataDir(t.TempDir()), kfake.SeedTopics(3, topic),
+	}}
+	k.start()
+	t.Cleanup(func() { k.cluster.Close() })
+	var ports []int
+	for _, address := range k.cluster.ListenAddrs() {
+		_, port, _ := net.SplitHostPort(address)
+		n, err := strconv.Atoi(port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ports = append(ports, n)
+	}
+	k.opts = append(k.opts, kfake.Ports(ports...))
+	var err error
+	if k.client, err = kgo.NewClient(kgo.SeedBrokers(k.cluster.ListenAddrs()...), kgo.DefaultProduceTopic(topic)); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(kafka.Close)
-	client, err = kgo.NewClient(kgo.SeedBrokers(kafka.ListenAddrs()...), kgo.DefaultProduceTopic(topic))
-	if err != nil {
-		t.Fatal(err)
+	t.Cleanup(k.client.Close)
+	return k
+}
+
+func (k *kafka) start() {
+	k.Helper()
+	var err error
+	if k.cluster, err = kfake.NewCluster(k.opts...); err != nil {
+		k.Fatal(err)
 	}
-	t.Cleanup(client.Close)
-	return client, []string{
-		"--kafka-brokers=" + strings.Join(kafka.ListenAddrs(), ","), "--submit-kafka-topic=acme=" + topic,
+}
+
+// restart ends the cluster, and starts it with the same records at the same addresses.
+func (k *kafka) restart() {
+	k.Helper()
+	k.cluster.Close()
+	k.start()
+}
+
+// options are those of a replica that takes the tenant acme's submissions from the topic.
+func (k *kafka) options() []string {
+	return []string{
+		"--kafka-brokers=" + strings.Join(k.cluster.ListenAddrs(), ","), "--submit-kafka-topic=acme=" + k.topic,
 	}
 }
 

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// TestRollingRestartOfMany is TestRollingRestart with replicas that take turns, each of which takes 12 s to stop. It
-// logs the lateness of the deliveries.
+// TestRollingRestartOfMany is TestRollingRestart with replicas that take turns, each of which takes 12 s to stop.
 func TestRollingRestartOfMany(t *testing.T) {
 	tested := slices.DeleteFunc(slices.Clone(stores), func(s freshStore) bool { return s.name != "postgres" })
 	on(t, tested, func(_ *testing.T, c *cluster) {

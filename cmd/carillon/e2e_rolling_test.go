@@ -19,18 +19,18 @@ import (
 
 // TestRollingRestart replaces all replicas, one after the other, while clients submit jobs and others fire: each new one
 // serves before an old one is stopped, and clients are sent to replicas that stay, as a cluster does it. Every submission
-// is accepted, and every instant fires once.
+// is accepted, and every instant fires once. A long test compares the lateness with that of the time before.
 func TestRollingRestart(t *testing.T) {
-	tested := stores
+	tested, calm := stores, 30*time.Second
 	if os.Getenv("CARILLON_TEST_LONG") == "" { // it differs little from store to store
-		tested = slices.DeleteFunc(slices.Clone(stores), func(s freshStore) bool { return s.name != "sqlite" && s.name != "postgres" })
+		tested, calm = slices.DeleteFunc(slices.Clone(stores), func(s freshStore) bool { return s.name != "sqlite" && s.name != "postgres" }), 0
 	}
-	on(t, tested, func(_ *testing.T, c *cluster) { c.rollingRestart(2, 0, longLease...) })
+	on(t, tested, func(_ *testing.T, c *cluster) { c.rollingRestart(2, calm, longLease...) })
 }
 
-// rollingRestart starts replicas with these options, and replaces them after some time, when they take turns if they
-// are enough.
-func (c *cluster) rollingRestart(replicas int, after time.Duration, options ...string) {
+// rollingRestart starts replicas with these options, and replaces them after a calm time: those that take turns do so by
+// then. If there is such a time, the replacement must not make occurrences later.
+func (c *cluster) rollingRestart(replicas int, calm time.Duration, options ...string) {
 	t := c.T
 	c.start(replicas, options...)
 	clients := &submitters{callback: c.webhook(), stop: make(chan struct{})}
@@ -39,7 +39,8 @@ func (c *cluster) rollingRestart(replicas int, after time.Duration, options ...s
 		clients.Go(clients.submit)
 	}
 	c.until("deliveries come", func() bool { n, _ := c.receiver.counts(); return n > 20 })
-	time.Sleep(after)
+	time.Sleep(calm)
+	began := time.Now()
 	for range replicas {
 		old := c.replicas[0]
 		c.replicas = append(c.replicas[1:], c.startOne(options...))
@@ -65,7 +66,13 @@ func (c *cluster) rollingRestart(replicas int, after time.Duration, options ...s
 		c.finished(fmt.Sprint("job-", i))
 	}
 	c.expectDeliveries(int(clients.accepted.Load()))
-	c.logLateness()
+	before := c.lateness("before", func(instant time.Time) bool { return instant.Before(began) })
+	meanwhile := c.lateness("meanwhile", func(instant time.Time) bool { return !instant.Before(began) })
+	// A replica that kept its turns would delay its occurrences by seconds. A replica that starts beside others takes the
+	// processor from them.
+	if calm > 0 && meanwhile > before+time.Second {
+		t.Errorf("the 99th percentile of the lateness is %v, and was %v before the replicas were replaced", meanwhile, before)
+	}
 }
 
 // submitters are clients that each submit one job after the other, due soon.
@@ -139,15 +146,18 @@ func (s *submitters) until(c *cluster, more int64) {
 	c.until("jobs are submitted", func() bool { return s.accepted.Load() >= want })
 }
 
-// logLateness logs the lateness of the deliveries. It is no promise on a machine that tests share.
-func (c *cluster) logLateness() {
+// lateness returns the 99th percentile of the lateness of deliveries with certain instants, and logs more.
+func (c *cluster) lateness(when string, of func(instant time.Time) bool) (p99 time.Duration) {
 	c.receiver.lock.Lock()
 	defer c.receiver.lock.Unlock()
 	var late []time.Duration
 	for _, a := range c.receiver.arrivals {
-		late = append(late, a.at.Sub(a.instant))
+		if of(a.instant) {
+			late = append(late, a.at.Sub(a.instant))
+		}
 	}
 	slices.Sort(late)
 	n := len(late)
-	c.Logf("%d deliveries: p50 %v, p99 %v, the latest %v", n, late[n/2], late[n*99/100], late[n-1])
+	c.Logf("%s: %d deliveries, p50 %v, p99 %v, the latest %v", when, n, late[n/2], late[n*99/100], late[n-1])
+	return late[n*99/100]
 }
