@@ -141,15 +141,21 @@ func (r *Registry) Sender(callbackType string) (s Sender, ok bool) {
 	return s, ok
 }
 
-// Destination names the destination of a callback: its type, and its sender's name for the receiver. It is the type
-// alone if there is no such sender. The data were accepted by Validate.
-func (r *Registry) Destination(c job.Callback) string {
-	destination, _ := r.Place(c)
+// Destination names the destination of a callback, for people: its type, and its sender's name for the receiver. It is
+// the type alone if there is no such sender, or if the sender panics: one callback must not hide all others from those
+// who list them. The data were accepted by Validate.
+func (r *Registry) Destination(c job.Callback) (destination string) {
+	defer func() {
+		if recover() != nil { // the dispatcher logs it with the stack when it fires the callback
+			destination = c.Type
+		}
+	}()
+	destination, _ = r.Place(c)
 	return destination
 }
 
 // Place returns the Destination of a callback, and the called part of it, which must not be shown; empty if there are
-// no parts.
+// no parts. It panics if the sender does.
 func (r *Registry) Place(c job.Callback) (destination, part string) {
 	switch s := r.senders[c.Type].(type) {
 	case nil:

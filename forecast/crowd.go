@@ -110,7 +110,12 @@ func (c *Crowd) refresh(now time.Time) {
 	c.refreshing, c.meanwhile = true, make(map[int64]int)
 	go func() {
 		start := time.Now()
-		planned, from, err := c.count(now)
+		var planned []int32
+		var from int64
+		err := contained(func() (err error) {
+			planned, from, err = c.count(now)
+			return err
+		})
 		c.lock.Lock()
 		defer c.lock.Unlock()
 		if err == nil {

@@ -2,6 +2,8 @@ package forecast
 
 import (
 	"context"
+	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -16,7 +18,7 @@ type Reader struct {
 
 	lock    sync.Mutex
 	plan    *Plan         // the last one; nil if there is none
-	until   time.Time     // the plan is not used after this
+	until   time.Time     // the outcome of the last reading is not used after this
 	reading chan struct{} // closed at the end of the reading under way; nil if there is none
 	failure error         // of the last reading
 	hour    nextHour
@@ -32,7 +34,7 @@ func NewReader(definitions Definitions, destination func(job.Callback) string, m
 }
 
 // A plan is read again at this age, or at this multiple of the time that reading it took if that is longer. So reading
-// takes the store at most a tenth of its time.
+// takes the store at most a tenth of its time. After a failure, it is read again after planAge.
 const (
 	planAge  = 5 * time.Second
 	planRest = 10
@@ -45,9 +47,9 @@ const longestRead = 10 * time.Minute
 // ctx ends, so that the next call gets the plan.
 func (r *Reader) Plan(ctx context.Context, now time.Time) (*Plan, error) {
 	r.lock.Lock()
-	if r.plan != nil && now.Before(r.until) {
+	if now.Before(r.until) {
 		defer r.lock.Unlock()
-		return r.plan, nil
+		return r.last()
 	}
 	if r.reading == nil {
 		r.begin(now)
@@ -61,6 +63,11 @@ func (r *Reader) Plan(ctx context.Context, now time.Time) (*Plan, error) {
 	}
 	r.lock.Lock()
 	defer r.lock.Unlock()
+	return r.last()
+}
+
+// last returns the outcome of the last reading. The lock is held.
+func (r *Reader) last() (*Plan, error) {
 	if r.failure != nil {
 		return nil, r.failure
 	}
@@ -78,14 +85,31 @@ func (r *Reader) read(now time.Time) {
 	ctx, cancel := context.WithTimeout(context.Background(), longestRead)
 	defer cancel()
 	start := time.Now()
-	plan, err := Read(ctx, r.definitions, r.destination, now, r.most)
+	var plan *Plan
+	err := contained(func() (err error) {
+		plan, err = Read(ctx, r.definitions, r.destination, now, r.most)
+		return err
+	})
 	took := time.Since(start)
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	if r.failure = err; err == nil {
 		plan.Took = took
 		r.plan, r.until = plan, now.Add(took+max(planAge, planRest*took))
+	} else {
+		r.until = now.Add(took + planAge)
 	}
 	close(r.reading)
 	r.reading = nil
+}
+
+// contained calls a function and returns a panic as an error with the stack. In a goroutine of its own, a panic would
+// end the process.
+func contained(do func() error) (err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = fmt.Errorf("panic: %v\n%s", fault, debug.Stack())
+		}
+	}()
+	return do()
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/access"
 	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/forecast"
 	"github.com/carillon-scheduler/carillon/handlers"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -195,5 +197,73 @@ func TestCrowdedInstants(t *testing.T) {
 	batch := decode[[]told](a.call("POST", "/v1/jobs/batch", "["+body("b", time.Hour)+","+body("c", 2*time.Hour)+"]").want(200))
 	if len(batch[0].Crowded) != 1 || len(batch[1].Crowded) != 0 {
 		t.Errorf("the batch: %v", batch)
+	}
+}
+
+// clumsy is a placer that panics over the data "bad".
+type clumsy struct{ placer }
+
+func (c clumsy) Destination(data []byte) string {
+	if string(data) == `"bad"` {
+		panic("a bug")
+	}
+	return c.placer.Destination(data)
+}
+
+// A sender that panics over one job's destination hides no other job: that one is listed by its callback type alone.
+func TestPanicOverADestination(t *testing.T) {
+	a := newAPI(t, func(c *handlers.Config) {
+		c.Callbacks, c.Crowded = callbacks.NewRegistry(clumsy{placer{"http"}}), 1
+	})
+	for _, key := range []string{"bad", "good"} {
+		text := with(body(key, time.Minute), "callback", map[string]any{"type": "http", "data": key})
+		a.call("POST", "/v1/jobs", text).want(201)
+	}
+	for range 2 {
+		a.advance(10 * time.Second)
+		got := decode[forecastOf](a.call("GET", "/v1/forecast", "").want(200))
+		if to := fmt.Sprint(got.Steps[0].Destinations); to != `[{http  1} {http "good"  1}]` {
+			t.Errorf("the forecast has %s", to)
+		}
+		expectDestinations(t, a.backlog(""), []destination{{Name: "http", Pending: 1}, {Name: `http "good"`, Pending: 1}})
+		for _, key := range []string{"bad", "good"} {
+			a.call("GET", "/v1/jobs/"+key+"/explain", "").want(200)
+		}
+	}
+}
+
+// panickyDefinitions panic until they are mended, and count how often they are read.
+type panickyDefinitions struct {
+	forecast.Definitions
+	mended atomic.Bool
+	reads  atomic.Int32
+}
+
+func (d *panickyDefinitions) Export(ctx context.Context, after store.Place, limit int) ([]store.Document, store.Place, error) {
+	if d.reads.Add(1); !d.mended.Load() {
+		panic("a bug")
+	}
+	return d.Definitions.Export(ctx, after, limit)
+}
+
+// A panic while the definitions are read, which happens in the background, fails forecasts for a few seconds. No
+// request reads them again meanwhile.
+func TestPanicOfAForecast(t *testing.T) {
+	var definitions *panickyDefinitions
+	a := newAPI(t, func(c *handlers.Config) {
+		definitions = &panickyDefinitions{Definitions: c.Forecast.Definitions}
+		c.Forecast.Definitions, c.Crowded = definitions, 1
+	})
+	a.call("POST", "/v1/jobs", body("k", time.Minute)).want(201) // has crowds counted
+	for range 3 {
+		a.call("GET", "/v1/forecast", "").want(500)
+	}
+	if n := definitions.reads.Load(); n != 1 {
+		t.Errorf("the definitions were read %d times", n)
+	}
+	definitions.mended.Store(true)
+	a.advance(10 * time.Second)
+	if got := decode[forecastOf](a.call("GET", "/v1/forecast", "").want(200)); got.Total != 1 {
+		t.Errorf("once mended: %+v", got)
 	}
 }
