@@ -259,11 +259,33 @@ func (d *Dispatcher) send(ctx context.Context, sender callbacks.Sender, c *store
 	if err = sender.Send(ctx, delivery); err == nil {
 		return nil
 	}
-	_ = err.Error() // an error whose method panics, such as a nil pointer, panics here, where it is recovered
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("no answer within %s: %w", d.cfg.CallbackTimeout, err)
+		err = fmt.Errorf("no answer within %s: %w", d.cfg.CallbackTimeout, err)
 	}
-	return err
+	return plain(err)
+}
+
+// plainError has all that a sender's error tells.
+type plainError struct {
+	text, kind string
+	status     int
+}
+
+func (e *plainError) Error() string     { return e.text }
+func (e *plainError) ErrorType() string { return e.kind }
+func (e *plainError) Status() int       { return e.status }
+
+// plain returns an error, or a failure, that tells the same as a sender's without running the sender's code any more:
+// methods of errors may panic too, such as those of nil pointers, and the caller recovers from that.
+func plain(err error) error {
+	told := &plainError{err.Error(), errorType(err).Value.AsString(), callbacks.StatusOf(err)}
+	failure, ok := errors.AsType[*callbacks.Failure](err)
+	if !ok {
+		return told
+	}
+	of := *failure
+	of.Err = told
+	return &of
 }
 
 // outage is the time for which a type's callbacks have been impossible to send. Pauses grow with it, so that a large

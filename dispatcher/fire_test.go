@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/dispatcher"
 	"github.com/carillon-scheduler/carillon/job"
@@ -150,6 +152,22 @@ func TestPanicIsContained(t *testing.T) {
 				return nil
 			}
 		},
+		"in the error's status": func(r *receiver) {
+			r.answer = func(_ context.Context, d callbacks.Delivery) error {
+				if bad(d.Data) {
+					return callbacks.RetryAfter(bugStatus{}, time.Second)
+				}
+				return nil
+			}
+		},
+		"in the error's type": func(r *receiver) {
+			r.answer = func(_ context.Context, d callbacks.Delivery) error {
+				if bad(d.Data) {
+					return bugType{}
+				}
+				return nil
+			}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(b *bench) {
@@ -158,8 +176,14 @@ func TestPanicIsContained(t *testing.T) {
 					j.Options.Retry = job.Retry{MaxAttempts: 2, Initial: job.Duration(time.Second)}
 				}, 0)
 				b.submit("good", nil, 10*time.Second)
-				d, _ := b.replica(nil)
+				var closeHistory func()
+				trace, _ := traced(sdktrace.AlwaysSample())
+				d, _ := b.replica(func(c *dispatcher.Config) {
+					closeHistory = b.recording(c)
+					trace(c)
+				})
 				time.Sleep(time.Minute)
+				closeHistory()
 				if sent := b.receiver.of("good"); len(sent) != 1 {
 					b.Errorf("the other job was sent %d times, want once", len(sent))
 				}
@@ -180,6 +204,18 @@ func TestPanicIsContained(t *testing.T) {
 type bugError struct{}
 
 func (bugError) Error() string { panic("a bug") }
+
+// bugStatus is an error whose status panics.
+type bugStatus struct{}
+
+func (bugStatus) Error() string { return "no" }
+func (bugStatus) Status() int   { panic("a bug") }
+
+// bugType is an error whose type for traces panics.
+type bugType struct{}
+
+func (bugType) Error() string     { return "no" }
+func (bugType) ErrorType() string { panic("a bug") }
 
 // The callbacks of one claim share their deadline and nothing else: if one ends or fails, the others continue.
 func TestOneEndsNoOther(t *testing.T) {
