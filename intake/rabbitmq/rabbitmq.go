@@ -58,6 +58,8 @@ func (s *Source) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var receiving sync.WaitGroup
+	defer receiving.Wait()
 	defer func() { _ = conn.CloseDeadline(time.Now().Add(time.Second)) }() // unacknowledged messages stay in the queue
 	for queue, arguments := range map[string]amqp.Table{
 		s.Queue: {amqp.SingleActiveConsumerArg: true}, DeadLetters(s.Queue): nil,
@@ -70,7 +72,7 @@ func (s *Source) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	in, err := s.consume(conn)
+	in, err := s.consume(conn, &receiving)
 	if err != nil {
 		return err
 	}
@@ -200,8 +202,8 @@ type inlet struct {
 	arrived chan struct{} // has room for one
 }
 
-// consume begins to consume.
-func (s *Source) consume(conn *amqp.Connection) (*inlet, error) {
+// consume begins to consume. Its goroutine ends with the connection.
+func (s *Source) consume(conn *amqp.Connection, receiving *sync.WaitGroup) (*inlet, error) {
 	ch, err := conn.Channel()
 	if err != nil {
 		return nil, err
@@ -214,7 +216,7 @@ func (s *Source) consume(conn *amqp.Connection) (*inlet, error) {
 	if err != nil {
 		return nil, err
 	}
-	go in.receive(deliveries) // ends with the channel
+	receiving.Go(func() { in.receive(deliveries) })
 	return in, nil
 }
 

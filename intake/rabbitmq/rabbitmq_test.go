@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -306,6 +307,22 @@ func TestStop(t *testing.T) {
 	<-stopped
 	if n, left := o.stored(), o.ready(); n+left != 20 || n == 0 {
 		t.Errorf("%d are stored, and %d are left", n, left)
+	}
+}
+
+// TestStopJoinsAll: no goroutine of a source is left when it has ended.
+func TestStopJoinsAll(t *testing.T) {
+	o := newOffice(t)
+	buffer := make([]byte, 16<<20)
+	for range 50 { // a goroutine that is not joined may have ended anyway
+		door, stop := o.source(0)
+		o.consuming(door)
+		stop()
+		for stack := range strings.SplitSeq(string(buffer[:runtime.Stack(buffer, true)]), "\n\n") {
+			if frames, _, _ := strings.Cut(stack, "\ncreated by "); strings.Contains(frames, "/intake/rabbitmq.") {
+				t.Fatalf("there still is\n%s", stack)
+			}
+		}
 	}
 }
 
