@@ -53,6 +53,13 @@ func (b broken) Settle(context.Context, []store.Settlement) error { return b.err
 
 func (broken) Warnings(context.Context) []string { return []string{"it is broken"} }
 
+// A store has few methods, so that it is little work to write one. Rare operations are typed code over store.Records.
+func TestAStoreHasFewMethods(t *testing.T) {
+	if n := reflect.TypeFor[store.Store]().NumMethod(); n > 24 {
+		t.Errorf("a store has %d methods, want at most 24", n)
+	}
+}
+
 // Every method of a store is measured under its own name.
 func TestEveryMethodIsMeasured(t *testing.T) {
 	registry := prometheus.NewRegistry()
