@@ -15,7 +15,7 @@ type recent[K comparable, V any] struct {
 
 // get returns the value of a key, if there is one.
 func (r *recent[K, V]) get(key K, now time.Time) (v V, ok bool) {
-	r.turn(now)
+	r.swap(now)
 	if v, ok = r.young[key]; ok {
 		return v, true
 	}
@@ -27,7 +27,7 @@ func (r *recent[K, V]) get(key K, now time.Time) (v V, ok bool) {
 
 // put sets the value of a key.
 func (r *recent[K, V]) put(key K, v V, now time.Time) {
-	r.turn(now)
+	r.swap(now)
 	r.young[key] = v
 }
 
@@ -37,8 +37,8 @@ func (r *recent[K, V]) remove(key K) {
 	delete(r.old, key)
 }
 
-// turn starts a new half when that is due.
-func (r *recent[K, V]) turn(now time.Time) {
+// swap starts a new half when that is due.
+func (r *recent[K, V]) swap(now time.Time) {
 	if r.young == nil || len(r.young) >= r.most || now.Sub(r.turned) >= r.keep {
 		r.young, r.old, r.turned = make(map[K]V), r.young, now
 	}

@@ -230,11 +230,11 @@ func (l *Log) run() {
 // writer is the state of the goroutine that writes.
 type writer struct {
 	*Log
-	waiting bytes.Buffer
-	lines   int       // the number of waiting lines
-	telling int       // the number of missing lines in the first of them
-	torn    bool      // the trail ends in the middle of a line
-	told    time.Time // the time of the last failure in the log
+	waiting  bytes.Buffer
+	lines    int       // the number of waiting lines
+	telling  int       // the number of missing lines in the first of them
+	torn     bool      // the trail ends in the middle of a line
+	loggedAt time.Time // the time of the last failure in the log
 }
 
 // drain adds the waiting entries, up to about the size of one write.
@@ -306,8 +306,8 @@ func (w *writer) flush() {
 
 // tell logs a failure, at most once in tellInterval.
 func (w *writer) tell(err error) {
-	if now := time.Now(); w.told.IsZero() || now.Sub(w.told) >= tellInterval {
-		w.told = now
+	if now := time.Now(); w.loggedAt.IsZero() || now.Sub(w.loggedAt) >= tellInterval {
+		w.loggedAt = now
 		w.log.Error("the audit trail can't be written; its lines are lost, and counted in carillon_audit_lines_total",
 			"error", err)
 	}

@@ -60,16 +60,16 @@ type autoPriorities struct {
 	pruned time.Time // when they were last taken; the claim loop's
 
 	counting  sync.Mutex // held during calls to the store; guards the fields below
-	met       map[string]metTenant
+	tenants   map[string]autoTenant
 	uncounted []string // never counted
 	counted   []string // the others, those counted longest ago first
 	faults    faults
 }
 
-// metTenant is a tenant with an automatic priority.
-type metTenant struct {
+// autoTenant is a tenant with an automatic priority.
+type autoTenant struct {
 	first time.Time // when it was first seen; zero if the store does not know it
-	met   time.Time // when the due scan found it
+	found time.Time // when the due scan found it
 }
 
 // knownTenants are the fair queue's tenants.
@@ -100,7 +100,7 @@ func (a *autoPriorities) give(priorities map[string]job.Priority, names []string
 
 // drop forgets a tenant.
 func (a *autoPriorities) drop(name string) {
-	delete(a.met, name)
+	delete(a.tenants, name)
 	a.lock.Lock()
 	defer a.lock.Unlock()
 	delete(a.given, name)
@@ -115,9 +115,9 @@ func (a *autoPriorities) publishKnown(tenants func() map[string]bool, now time.T
 	}
 }
 
-// meetTenants gives priorities to the tenants of a page of the due scan that have none yet. It makes one call to the
+// prioritizeNew gives priorities to the tenants of a page of the due scan that have none yet. It makes one call to the
 // store for each thousand of them, and one call that counts.
-func (d *Dispatcher) meetTenants(ctx context.Context, page []store.LaneDue) {
+func (d *Dispatcher) prioritizeNew(ctx context.Context, page []store.LaneDue) {
 	if !d.cfg.Auto.on() {
 		return
 	}
@@ -155,23 +155,23 @@ func (d *Dispatcher) recount(ctx context.Context, now time.Time) {
 }
 
 // prune forgets the tenants that are not in the fair queue, and returns the tenants that are only there.
-func (a *autoPriorities) prune(known *knownTenants) (unmet []string) {
-	for name, of := range a.met {
-		if !known.names[name] && of.met.Before(known.at) {
+func (a *autoPriorities) prune(known *knownTenants) (missing []string) {
+	for name, of := range a.tenants {
+		if !known.names[name] && of.found.Before(known.at) {
 			a.drop(name)
 		}
 	}
 	dropped := func(name string) bool {
-		_, has := a.met[name]
+		_, has := a.tenants[name]
 		return !has
 	}
 	a.uncounted, a.counted = slices.DeleteFunc(a.uncounted, dropped), slices.DeleteFunc(a.counted, dropped)
 	for name := range known.names {
 		if dropped(name) {
-			unmet = append(unmet, name)
+			missing = append(missing, name)
 		}
 	}
-	return unmet
+	return missing
 }
 
 // next takes the next tenants to count.
@@ -195,7 +195,7 @@ func (d *Dispatcher) assign(ctx context.Context, names []string, now time.Time, 
 	var old []string
 	err := d.firstSeen(ctx, names, now)
 	for _, name := range names {
-		switch of := a.met[name]; {
+		switch of := a.tenants[name]; {
 		case err == nil && (of.first.IsZero() || now.Sub(of.first) < d.cfg.Auto.New):
 			priorities[name] = job.PriorityHigh
 			a.counted = append(a.counted, name) // it is counted when it is no longer new
@@ -223,15 +223,15 @@ func (d *Dispatcher) assign(ctx context.Context, names []string, now time.Time, 
 // firstSeen asks the store for the times at which tenants were first seen, where they are unknown.
 func (d *Dispatcher) firstSeen(ctx context.Context, names []string, now time.Time) (err error) {
 	a := &d.tenants.auto
-	if a.met == nil {
-		a.met = make(map[string]metTenant)
+	if a.tenants == nil {
+		a.tenants = make(map[string]autoTenant)
 	}
 	var unknown []string
 	for _, name := range names {
-		if of, is := a.met[name]; of.first.IsZero() {
+		if of, is := a.tenants[name]; of.first.IsZero() {
 			unknown = append(unknown, name)
 			if !is {
-				a.met[name] = metTenant{met: now}
+				a.tenants[name] = autoTenant{found: now}
 			}
 		}
 	}
@@ -243,7 +243,7 @@ func (d *Dispatcher) firstSeen(ctx context.Context, names []string, now time.Tim
 			return err
 		}
 		for name, first := range found {
-			a.met[name] = metTenant{first: first, met: a.met[name].met}
+			a.tenants[name] = autoTenant{first: first, found: a.tenants[name].found}
 		}
 	}
 	return nil

@@ -222,7 +222,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	l := claimLoop{
 		Dispatcher: d, firing: firing, free: d.cfg.Concurrency, queue: fairqueue.New(d.cfg.Policy, d.treat),
 		turns:   newTurns(d.replica, d.cfg.Tick),
-		scanner: scanner{store: d.cfg.Store, poll: d.cfg.Tick, early: d.cfg.Early, now: d.now, meet: d.meetTenants},
+		scanner: scanner{store: d.cfg.Store, poll: d.cfg.Tick, early: d.cfg.Early, now: d.now, onPage: d.prioritizeNew},
 		pages:   make(chan scanPage, 1), woken: make(map[job.Lane]time.Time),
 	}
 	l.run(ctx)
@@ -231,8 +231,8 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	l.handOver(ctx)
 	stopJobs()
 
-	if busy := d.cfg.Concurrency - l.free; busy > 0 {
-		d.log.Info("stopping: waiting for callbacks under way", "callbacks", busy)
+	if underWay := d.cfg.Concurrency - l.free; underWay > 0 {
+		d.log.Info("stopping: waiting for callbacks under way", "callbacks", underWay)
 	}
 	if !l.waitIdle(d.cfg.ShutdownTimeout - d.now().Sub(stopped)) {
 		d.log.Warn("stopping: cancelling callbacks under way", "callbacks", d.cfg.Concurrency-l.free)

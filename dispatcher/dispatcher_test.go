@@ -203,15 +203,15 @@ func TestIdlePollsOncePerTick(t *testing.T) {
 
 func TestClaimsNoMoreThanSlots(t *testing.T) {
 	bubble(t, func(b *bench) {
-		var busy, most int
+		var underWay, most int
 		b.receiver.answer = func(context.Context, callbacks.Delivery) error {
 			b.receiver.lock.Lock()
-			busy++
-			most = max(most, busy)
+			underWay++
+			most = max(most, underWay)
 			b.receiver.lock.Unlock()
 			time.Sleep(time.Second)
 			b.receiver.lock.Lock()
-			busy--
+			underWay--
 			b.receiver.lock.Unlock()
 			return nil
 		}

@@ -36,11 +36,11 @@ const (
 //
 // Only one goroutine may use it at a time.
 type scanner struct {
-	store store.Inspector
-	poll  time.Duration // the poll interval
-	early time.Duration
-	now   func() time.Time
-	meet  func(ctx context.Context, lanes []store.LaneDue) // is called with each page before it is passed on
+	store  store.Inspector
+	poll   time.Duration // the poll interval
+	early  time.Duration
+	now    func() time.Time
+	onPage func(ctx context.Context, lanes []store.LaneDue) // is called with each page before it is passed on
 
 	known time.Time     // all lanes that were due at this time are known; zero before the first scan has ended
 	past  store.LaneDue // where the past part continues; zero for the oldest due time
@@ -148,7 +148,7 @@ func (s *scan) handOn(p scanPage) {
 	if s.complete {
 		s.all = append(s.all, p.lanes...)
 	}
-	s.meet(s.ctx, p.lanes)
+	s.onPage(s.ctx, p.lanes)
 	if p.last && s.complete {
 		p.lanes, p.complete = store.FirstOfEach(s.all), true
 	}

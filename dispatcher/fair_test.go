@@ -237,12 +237,12 @@ func TestPausedTenantUnknown(t *testing.T) {
 func TestTenantMaxInFlight(t *testing.T) {
 	bubble(t, func(b *bench) {
 		var lock sync.Mutex
-		busy, most := 0, 0
+		underWay, most := 0, 0
 		count := func(n int) {
 			lock.Lock()
 			defer lock.Unlock()
-			busy += n
-			most = max(most, busy)
+			underWay += n
+			most = max(most, underWay)
 		}
 		b.receiver.answers(func(_ context.Context, d callbacks.Delivery) error {
 			if d.Name.Tenant == "limited" {

@@ -367,8 +367,8 @@ func TestOutagePauses(t *testing.T) {
 		before := b.queue.polls()
 		time.Sleep(time.Hour)
 		const polls, clocks, beats, expansions = 3600, 360, 360, 720
-		if busy := b.queue.polls() - before - polls - clocks - beats - expansions; busy > 3*65 { // claim, look again, settle: a minute apart or more
-			b.Errorf("%d queries an hour for one occurrence that can't be sent", busy)
+		if more := b.queue.polls() - before - polls - clocks - beats - expansions; more > 3*65 { // claim, look again, settle: a minute apart or more
+			b.Errorf("%d queries an hour for one occurrence that can't be sent", more)
 		}
 		if o := b.pending(j)[0]; o.Attempt != 0 || !strings.Contains(o.LastError, "another") {
 			b.Errorf("attempt %d, last error %q", o.Attempt, o.LastError)

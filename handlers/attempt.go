@@ -43,7 +43,7 @@ type attempt struct {
 	// neverFires is the reason that the schedule can't begin again. It fails the attempt unless the job already has the
 	// same schedule.
 	neverFires error
-	// admitted is the submission's share of the tenant's quotas, held until the outcome is known.
+	// admitted is the submission's reservation of the quotas, held until the outcome is known.
 	admitted admission
 	// stored is the job with the beginning of its schedule, once it is stored.
 	stored *job.Job

@@ -30,7 +30,7 @@ func (a *api) audited() gin.HandlerFunc {
 		}
 		answered := false
 		defer func() { // also when the connection is broken by a panic
-			if status := c.Writer.Status(); changes || refused(status) || strays(c) {
+			if status := c.Writer.Status(); changes || refused(status) || beyondScope(c) {
 				a.complete(entry, c, asked.about, status)
 				if !answered {
 					entry.Result = audit.Broken
@@ -48,9 +48,9 @@ func refused(status int) bool {
 	return status == http.StatusUnauthorized || status == http.StatusForbidden || status == http.StatusTooManyRequests
 }
 
-// strays reports whether a request names a job or a tenant beyond its caller's scope. The answer does not show that: it
-// is the same as for an object that does not exist.
-func strays(c *gin.Context) bool {
+// beyondScope reports whether a request names a job or a tenant beyond its caller's scope. The answer does not show
+// that: it is the same as for an object that does not exist.
+func beyondScope(c *gin.Context) bool {
 	w := who(c)
 	if w == nil {
 		return false

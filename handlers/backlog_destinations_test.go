@@ -186,7 +186,7 @@ func TestBacklogOfPausedDrainsNever(t *testing.T) {
 
 var acmeLane = job.Lane{Tenant: "acme"}
 
-// heap is a stock that has the occurrences that are added.
+// heap is a lanesInspector that has the occurrences that are added.
 type heap struct {
 	lanes map[job.Lane][]store.Sampled
 	t     *testing.T

@@ -183,7 +183,7 @@ func TestBacklogDrains(t *testing.T) {
 		a := newAPI(t, func(config *handlers.Config) {
 			config.Rate = func() float64 { return c.rate }
 			config.Replicas = func(context.Context, time.Time) (int, error) { return c.replicas, nil }
-			config.Inspector = &stock{total: store.Count{Due: c.due, Pending: c.due}, lanes: lanesDue(min(c.due, 1)), each: c.due}
+			config.Inspector = &lanesInspector{total: store.Count{Due: c.due, Pending: c.due}, lanes: lanesDue(min(c.due, 1)), each: c.due}
 		})
 		if got := a.backlog(""); got.RatePerSecond != c.wantRate || got.DrainSeconds != c.want {
 			t.Errorf("%+v: it drains at %v/s, in %d s", c, got.RatePerSecond, got.DrainSeconds)
@@ -205,7 +205,7 @@ func TestBacklogIsBounded(t *testing.T) {
 		{1, 10, 1}, {1, 200_000 - 1, 1}, {1, 5_000_000, 0}, {100, 1999, 100}, {100, 1_000_000, 0}, {300, 100, 300}, {10_000, 5, 10_000},
 		{10_000, 1_000_000, 0}, {150_000, 1, 10_000},
 	} {
-		s := &stock{each: c.each, lanes: lanesDue(c.lanes)}
+		s := &lanesInspector{each: c.each, lanes: lanesDue(c.lanes)}
 		a := newAPI(t, func(config *handlers.Config) { config.Inspector = s })
 		got := a.backlog("?limit=1000")
 		if s.sampled > 1000 || s.samples > 160 || s.largest > 100 || s.between > 4*200_000 {
@@ -234,7 +234,7 @@ func TestBacklogIsCountedSeldom(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ takes, lasts time.Duration }{{0, 2 * time.Second}, {10 * time.Millisecond, 2 * time.Second}, {3 * time.Second, 150 * time.Second}} {
 		synctest.Test(t, func(t *testing.T) {
-			s := &stock{takes: c.takes}
+			s := &lanesInspector{takes: c.takes}
 			ask := asker(t, s)
 			for round := 1; round <= 3; round++ {
 				var group sync.WaitGroup
@@ -260,7 +260,7 @@ func TestBacklogIsCountedSeldom(t *testing.T) {
 func TestBacklogIsCountedThoughTheClientGoes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &stock{takes: 3 * time.Second}
+		s := &lanesInspector{takes: 3 * time.Second}
 		ask := asker(t, s)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -275,7 +275,7 @@ func TestBacklogIsCountedThoughTheClientGoes(t *testing.T) {
 // If the count fails, the answer has no backlog, and the next request counts again.
 func TestBacklogThatCannotBeCounted(t *testing.T) {
 	t.Parallel()
-	s := &stock{lanes: lanesDue(1), each: 2000}
+	s := &lanesInspector{lanes: lanesDue(1), each: 2000}
 	var replicas error
 	a := newAPI(t, func(c *handlers.Config) {
 		c.Inspector = s
@@ -308,7 +308,7 @@ func lanesDue(n int) (lanes []store.LaneDue) {
 }
 
 // asker returns a function that asks an API on the bubble's clock for the backlog, and returns the status.
-func asker(t *testing.T, s *stock) func(context.Context) int {
+func asker(t *testing.T, s *lanesInspector) func(context.Context) int {
 	api := handlers.New(handlers.Config{Inspector: s, Records: noRecords{}, Callbacks: callbacks.NewRegistry(), MaxBody: 1})
 	return func(ctx context.Context) int {
 		t.Helper()
@@ -325,8 +325,8 @@ func (noRecords) Records(context.Context, store.RecordFilter) ([]store.Record, e
 	return nil, nil
 }
 
-// stock has lanes with the same number of due occurrences each, and counts the reads.
-type stock struct {
+// lanesInspector has lanes with the same number of due occurrences each, and counts the reads.
+type lanesInspector struct {
 	total  store.Count
 	lanes  []store.LaneDue
 	each   int
@@ -340,7 +340,7 @@ type stock struct {
 }
 
 // Sample returns up to limit occurrences of a lane, a millisecond apart, as far as the lane has them.
-func (s *stock) Sample(_ context.Context, _ job.Lane, from time.Time, limit int) (found []store.Sampled, err error) {
+func (s *lanesInspector) Sample(_ context.Context, _ job.Lane, from time.Time, limit int) (found []store.Sampled, err error) {
 	if from.IsZero() {
 		from = start.Add(-time.Duration(s.each) * time.Millisecond)
 	}
@@ -351,14 +351,14 @@ func (s *stock) Sample(_ context.Context, _ job.Lane, from time.Time, limit int)
 	return found, s.call()
 }
 
-func (s *stock) call() error {
+func (s *lanesInspector) call() error {
 	if s.calls++; s.calls == s.failAt {
 		return errors.Join(store.ErrUnavailable, errors.New("as asked"))
 	}
 	return nil
 }
 
-func (s *stock) countAll(ctx context.Context, _ time.Time) (store.Count, error) {
+func (s *lanesInspector) countAll(ctx context.Context, _ time.Time) (store.Count, error) {
 	s.calls, s.times = 0, s.times+1
 	if s.takes > 0 {
 		select {
@@ -370,7 +370,7 @@ func (s *stock) countAll(ctx context.Context, _ time.Time) (store.Count, error) 
 	return s.total, s.call()
 }
 
-func (s *stock) DueLanes(_ context.Context, p store.DueParams) (store.DuePage, error) {
+func (s *lanesInspector) DueLanes(_ context.Context, p store.DueParams) (store.DuePage, error) {
 	return duePage(s.lanes, p), s.call()
 }
 
@@ -393,7 +393,7 @@ func lanesAfter(lanes []store.LaneDue, after store.LaneDue, limit int) []store.L
 	return all[first:min(first+limit, len(all))]
 }
 
-func (s *stock) Count(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.Count, error) {
+func (s *lanesInspector) Count(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.Count, error) {
 	if len(lanes) > 0 {
 		return s.countLanes(ctx, now, lanes, limit)
 	}
@@ -401,7 +401,7 @@ func (s *stock) Count(ctx context.Context, now time.Time, lanes []job.Lane, limi
 	return []store.Count{all}, err
 }
 
-func (s *stock) countLanes(_ context.Context, _ time.Time, lanes []job.Lane, limit int) ([]store.Count, error) {
+func (s *lanesInspector) countLanes(_ context.Context, _ time.Time, lanes []job.Lane, limit int) ([]store.Count, error) {
 	counts := make([]store.Count, len(lanes))
 	n := min(s.each, limit)
 	for i := range counts {

@@ -84,12 +84,12 @@ type quotaView struct {
 	Wanted  int    `json:"wanted"`
 }
 
-// admission is a submission's share of the quotas of its tenant and its key.
+// admission is a submission's reservation of the quotas of its tenant and its key.
 type admission struct{ jobs, pending int }
 
 // admitToQuota admits attempts of one tenant to the quotas, and fails those without room. It returns the number of
 // attempts that it has handled, from the first one: at the first without room it stops, since settling the attempts
-// before may give back unused shares.
+// before may give back unused reservations.
 func (a *api) admitToQuota(ctx context.Context, attempts []*attempt) (n int) {
 	if !a.Limiter.HasQuota(callerOf(ctx).key(), attempts[0].job.Tenant) {
 		return len(attempts)
@@ -150,8 +150,7 @@ func pendingOf(s *job.Schedule) int {
 	return s.Weight()
 }
 
-// settleQuota settles the shares that attempts were admitted with. An attempt with an unknown outcome counts as having
-// used all.
+// settleQuota settles the reservations of attempts. An attempt with an unknown outcome counts as having used all.
 func (a *api) settleQuota(ctx context.Context, attempts []*attempt) {
 	by := callerOf(ctx).key()
 	for _, t := range attempts {

@@ -55,8 +55,9 @@ func (a *api) countOwn(ctx context.Context, name job.Name, first firstPage) (n i
 	return n, nil
 }
 
-// late returns the pending instants of the job's schedule up to now; ok is false if the page does not have all of them.
-func (p *firstPage) late(now time.Time) (instants []time.Time, ok bool) {
+// fallenDue returns the pending instants of the job's schedule up to now; ok is false if the page does not have all of
+// them.
+func (p *firstPage) fallenDue(now time.Time) (instants []time.Time, ok bool) {
 	for i := range p.occurrences {
 		o := &p.occurrences[i]
 		if o.Timestamp.After(now) {
@@ -76,13 +77,13 @@ func (d *definition) tellOutcomes(j *job.Job, pending int, first firstPage, now 
 		return
 	}
 	d.Outcomes = &outcomes{Delivered: max(0, j.Planned-pending-j.Failed-j.Missed), Failed: j.Failed, Missed: j.Missed}
-	late, known := first.late(now)
+	due, known := first.fallenDue(now)
 	if !known {
 		return
 	}
 	var delivered time.Time
 	if d.Outcomes.Delivered > 0 {
-		delivered, _ = j.Settled(now, late)
+		delivered, _ = j.Settled(now, due)
 	}
 	switch t := j.Trouble; {
 	case !t.IsZero() && !delivered.After(t.Instant):

@@ -84,13 +84,13 @@ type Writer struct {
 
 // running is the run that is being written. Only the writer's goroutine uses it.
 type running struct {
-	id    string
-	begun time.Time
-	full  [][]byte  // the bodies of full recent records
-	tail  []*Entry  // the entries of the last recent record
-	gap   Gap       // of the last recent record
-	count int       // entries in all
-	told  time.Time // the time of the last write
+	id     string
+	begun  time.Time
+	full   [][]byte  // the bodies of full recent records
+	tail   []*Entry  // the entries of the last recent record
+	gap    Gap       // of the last recent record
+	count  int       // entries in all
+	beatAt time.Time // the time of the last write
 }
 
 type metrics struct {
@@ -244,7 +244,7 @@ func (w *Writer) begin() {
 func (w *Writer) gather() (ended bool) {
 	var over <-chan time.Time
 	now := w.cfg.Now()
-	next := beatTime - now.Sub(w.run.told)
+	next := beatTime - now.Sub(w.run.beatAt)
 	if w.run.count > 0 {
 		next = min(next, longestRun-now.Sub(w.run.begun))
 	}
@@ -292,10 +292,10 @@ func (w *Writer) take() (n int, some bool) {
 func (w *Writer) write(ctx context.Context) {
 	taken, some := w.take()
 	now := w.cfg.Now()
-	if !some && now.Sub(w.run.told) < beatTime {
+	if !some && now.Sub(w.run.beatAt) < beatTime {
 		return
 	}
-	w.run.told = now
+	w.run.beatAt = now
 	if w.store(ctx, w.recent()) {
 		w.metrics.written.Add(float64(taken))
 	} else {

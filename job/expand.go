@@ -63,7 +63,7 @@ func (j *Job) begin(s *fates, now time.Time, past Past, e Expansion) (Beginning,
 		if err != nil {
 			return Beginning{}, err
 		}
-		b.Carried = j.late(s, now)
+		b.Carried = j.carryEarlier(s, now)
 		b.keep(first, func(o *Occurrence) bool { return b.fires(s, o, false) })
 		j.count(&b)
 		return b, nil

@@ -82,8 +82,9 @@ func (s *fates) fate(o *Occurrence) (fate, ID) {
 	return unknown, ID{}
 }
 
-// late carries over the predecessor's pending ticks that are ticks of this job too, but lie before its beginning.
-func (j *Job) late(s *fates, now time.Time) (carried []Carried) {
+// carryEarlier carries over the predecessor's pending ticks that are ticks of this job too, but lie before its
+// beginning.
+func (j *Job) carryEarlier(s *fates, now time.Time) (carried []Carried) {
 	if s == nil {
 		return nil
 	}

@@ -129,10 +129,10 @@ func (s *Secrets) Delete(ctx context.Context, tenant, name string) error {
 // Secret returns the value of a tenant's named secret, for a destination. The error is an [*UnusableError].
 func (s *Secrets) Secret(ctx context.Context, tenant, name, destination string) (string, error) {
 	at := id{tenant, name}
-	found := s.held.Load().named[at]
+	found := s.loaded.Load().named[at]
 	if found == nil {
 		s.lookAgain(ctx)
-		found = s.held.Load().named[at]
+		found = s.loaded.Load().named[at]
 	}
 	switch {
 	case found == nil:
@@ -149,7 +149,7 @@ func (s *Secrets) Secret(ctx context.Context, tenant, name, destination string) 
 // Check reads the store, and checks that a tenant's named secret can be sent to a destination now. The error is an
 // [*UnusableError] if it can't, else an error of the store.
 func (s *Secrets) Check(ctx context.Context, tenant, name, destination string) error {
-	if s.held.Load().named[id{tenant, name}] == nil {
+	if s.loaded.Load().named[id{tenant, name}] == nil {
 		if err := s.Refresh(ctx); err != nil {
 			return err
 		}

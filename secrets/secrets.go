@@ -78,7 +78,7 @@ type Secrets struct {
 	keys    *Keyring
 	log     *slog.Logger
 
-	held atomic.Pointer[content]
+	loaded atomic.Pointer[content]
 
 	refreshing sync.Mutex // is held during a read of the store
 	looked     time.Time  // time of the last read for a missing secret
@@ -113,7 +113,7 @@ func idOf(key string) id {
 // New returns the secrets in a store's records, encrypted with a keyring, which may be empty. It reads nothing yet.
 func New(records store.Records, keys *Keyring, log *slog.Logger) *Secrets {
 	s := &Secrets{records: records, keys: keys, log: log}
-	s.held.Store(&content{})
+	s.loaded.Store(&content{})
 	return s
 }
 
@@ -122,7 +122,7 @@ func (s *Secrets) Load(ctx context.Context) error {
 	if err := s.Refresh(ctx); err != nil {
 		return err
 	}
-	if missing := s.held.Load().missing; len(missing) > 0 {
+	if missing := s.loaded.Load().missing; len(missing) > 0 {
 		return &MissingKeyError{missing}
 	}
 	return nil
@@ -174,21 +174,21 @@ func (s *Secrets) refresh(ctx context.Context) error {
 	if len(marks) > 0 {
 		mark = marks[0].Version
 	}
-	held := s.held.Load()
-	if !held.full.IsZero() && held.change == mark && now.Sub(held.full) < fullEvery {
-		same := *held
+	loaded := s.loaded.Load()
+	if !loaded.full.IsZero() && loaded.change == mark && now.Sub(loaded.full) < fullEvery {
+		same := *loaded
 		same.checked = now
-		s.held.Store(&same)
+		s.loaded.Store(&same)
 		return nil
 	}
-	next, err := s.read(ctx, held, now)
+	next, err := s.read(ctx, loaded, now)
 	if err != nil {
 		return err
 	}
 	next.change, next.full, next.checked = mark, now, now
-	s.held.Store(next)
+	s.loaded.Store(next)
 	for _, key := range next.missing {
-		if !slices.Contains(held.missing, key) {
+		if !slices.Contains(loaded.missing, key) {
 			s.log.Error("secrets can't be decrypted: they need an encryption key that this replica does not have",
 				"encryptionKey", key)
 		}
@@ -197,7 +197,7 @@ func (s *Secrets) refresh(ctx context.Context) error {
 }
 
 // read reads all secrets. Secrets with unchanged records are not decrypted again.
-func (s *Secrets) read(ctx context.Context, held *content, now time.Time) (*content, error) {
+func (s *Secrets) read(ctx context.Context, loaded *content, now time.Time) (*content, error) {
 	next := &content{
 		named: make(map[id]*namedSecret), signing: make(map[id]*signingSecret), counts: make(map[string]int),
 	}
@@ -212,7 +212,7 @@ func (s *Secrets) read(ctx context.Context, held *content, now time.Time) (*cont
 		}
 	}
 	err := s.each(ctx, namedCollection, now, func(at id, r store.Record) {
-		known := held.named[at]
+		known := loaded.named[at]
 		if known == nil || known.version != r.Version {
 			known = s.openNamed(at, r)
 			s.logTampered(namedCollection, at, known.err)
@@ -225,7 +225,7 @@ func (s *Secrets) read(ctx context.Context, held *content, now time.Time) (*cont
 		return nil, err
 	}
 	err = s.each(ctx, signingCollection, now, func(at id, r store.Record) {
-		known := held.signing[at]
+		known := loaded.signing[at]
 		if known == nil || known.version != r.Version {
 			known = s.openSigning(at, r)
 			s.logTampered(signingCollection, at, known.err)
@@ -287,8 +287,8 @@ type Status struct {
 
 // Status returns the present status, without a call to the store.
 func (s *Secrets) Status() Status {
-	held := s.held.Load()
-	return Status{len(held.named), len(held.signing), held.unreadable, held.checked}
+	loaded := s.loaded.Load()
+	return Status{len(loaded.named), len(loaded.signing), loaded.unreadable, loaded.checked}
 }
 
 // one reads one record; ok is false if there is none.
@@ -357,7 +357,7 @@ func (s *Secrets) edit(
 
 // room returns [ErrTooMany] if a tenant can't have another secret.
 func (s *Secrets) room(tenant string) error {
-	if s.held.Load().counts[tenant] >= MaxPerTenant {
+	if s.loaded.Load().counts[tenant] >= MaxPerTenant {
 		return ErrTooMany
 	}
 	return nil

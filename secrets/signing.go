@@ -271,7 +271,7 @@ func (s *Secrets) DeleteSigning(ctx context.Context, tenant, name string) error 
 // CheckSigning reads the store, and checks that a tenant has a signing secret that can sign now. The error is an
 // [*UnusableError] if it has none, else an error of the store.
 func (s *Secrets) CheckSigning(ctx context.Context, tenant, name string) error {
-	if s.held.Load().signing[id{tenant, name}] == nil {
+	if s.loaded.Load().signing[id{tenant, name}] == nil {
 		if err := s.Refresh(ctx); err != nil {
 			return err
 		}
@@ -283,10 +283,10 @@ func (s *Secrets) CheckSigning(ctx context.Context, tenant, name string) error {
 // signingSecret finds a signing secret that can be used.
 func (s *Secrets) signingSecret(ctx context.Context, tenant, name string) (*signingSecret, error) {
 	at := id{tenant, name}
-	found := s.held.Load().signing[at]
+	found := s.loaded.Load().signing[at]
 	if found == nil {
 		s.lookAgain(ctx)
-		found = s.held.Load().signing[at]
+		found = s.loaded.Load().signing[at]
 	}
 	switch {
 	case found == nil:
@@ -308,7 +308,7 @@ func (s *Secrets) Sign(
 		if found, err = s.signingSecret(ctx, tenant, name); err != nil {
 			return "", err
 		}
-	} else if found = s.held.Load().signing[id{tenant, job.DefaultSigning}]; found == nil {
+	} else if found = s.loaded.Load().signing[id{tenant, job.DefaultSigning}]; found == nil {
 		return "", nil
 	} else if found.err != nil { // an unsigned message would be refused, or worse, accepted
 		return "", unusable("the signing secret %q can't be decrypted: %w", job.DefaultSigning, found.err)

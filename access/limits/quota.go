@@ -101,7 +101,7 @@ func newQuotas(store Counter) *quotas {
 
 // usage is the count of one space.
 type usage struct {
-	turn chan struct{} // has an element while a goroutine uses the other fields
+	lock chan struct{} // has an element while a goroutine uses the other fields
 	has  has           // the last count, plus the admitted since
 	// admitted is everything admitted so far, less the unused. unsettled is the part of it that may not be stored yet.
 	admitted, unsettled has
@@ -119,7 +119,7 @@ func (h has) plus(jobs, pending int) has { return has{h.jobs + jobs, h.pending +
 func (q *quotas) of(s *space) *usage {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.kept.of(s.key+" "+s.tenant, func() *usage { return &usage{turn: make(chan struct{}, 1)} })
+	return q.kept.of(s.key+" "+s.tenant, func() *usage { return &usage{lock: make(chan struct{}, 1)} })
 }
 
 // HasQuota reports whether a key's submissions to a tenant must be admitted.
@@ -153,8 +153,8 @@ func (l *Limiter) Admit(ctx context.Context, by Key, tenant string, jobs, pendin
 func (l *Limiter) admit(ctx context.Context, s *space, jobs, pending int) error {
 	u := l.quotas.of(s)
 	select {
-	case u.turn <- struct{}{}:
-		defer func() { <-u.turn }()
+	case u.lock <- struct{}{}:
+		defer func() { <-u.lock }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -211,14 +211,14 @@ func (l *Limiter) near(s *space, has has) {
 
 // recount counts a space's objects while submissions continue.
 func (l *Limiter) recount(u *usage, s *space) {
-	u.turn <- struct{}{}
+	u.lock <- struct{}{}
 	before := u.admitted.plus(-u.unsettled.jobs, -u.unsettled.pending)
-	<-u.turn
+	<-u.lock
 	ctx, cancel := context.WithTimeout(l.context, store.Within)
 	defer cancel()
 	start, counted, err := l.quotas.count(ctx, s)
-	u.turn <- struct{}{}
-	defer func() { <-u.turn }()
+	u.lock <- struct{}{}
+	defer func() { <-u.lock }()
 	u.counting = false
 	if err != nil { // while the store is away, submissions fail anyway
 		u.at = time.Now()
@@ -243,8 +243,8 @@ func (l *Limiter) Settle(by Key, tenant string, jobs, pending, unusedJobs, unuse
 // settle ends an admission to one space.
 func (l *Limiter) settle(s *space, jobs, pending, unusedJobs, unusedPending int) {
 	u := l.quotas.of(s)
-	u.turn <- struct{}{} // held for the duration of a count at most
-	defer func() { <-u.turn }()
+	u.lock <- struct{}{} // held for the duration of a count at most
+	defer func() { <-u.lock }()
 	u.unsettled = has{max(0, u.unsettled.jobs-jobs), max(0, u.unsettled.pending-pending)}
 	u.add(-unusedJobs, -unusedPending)
 }

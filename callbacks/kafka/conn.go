@@ -25,7 +25,7 @@ type conn struct {
 }
 
 func (c conn) Write(b []byte) (int, error) {
-	if c.deadlines.late(b) {
+	if c.deadlines.anyOver(b) {
 		return 0, &net.OpError{Op: "write", Net: "tcp", Err: errLate} // the client takes this for a lost connection
 	}
 	return c.Conn.Write(b)
@@ -73,8 +73,8 @@ func (d *deadlines) remove(id string, at time.Time) {
 	}
 }
 
-// late reports whether a request has a record whose deadline has passed by more than the tolerance.
-func (d *deadlines) late(request []byte) bool {
+// anyOver reports whether a request has a record whose deadline has passed by more than the tolerance.
+func (d *deadlines) anyOver(request []byte) bool {
 	const keyAt = 4 // behind the request's size
 	if len(request) < keyAt+2 || binary.BigEndian.Uint16(request[keyAt:]) != uint16(kmsg.Produce) {
 		return false

@@ -208,7 +208,7 @@ func (p *plain) take(address string) *line {
 // usable reports whether an idle connection may be used again: the receiver has neither closed it nor sent anything,
 // which could be taken for the answer of the next request.
 func (l *line) usable(now time.Time) bool {
-	return now.Sub(l.since) < idleLimit && quiet(l.raw)
+	return now.Sub(l.since) < idleLimit && untouched(l.raw)
 }
 
 // keep makes a connection idle.

@@ -48,7 +48,7 @@ func (c *crowd) one(ctx context.Context) {
 			at = c.replicas[rand.IntN(len(c.replicas))]
 		}
 		pass, err := at.Enter(ctx, "d", limits)
-		if after, busy := destinations.IsDeferral(err); busy {
+		if after, deferred := destinations.IsDeferral(err); deferred {
 			select {
 			case <-time.After(after + rand.N(5*time.Millisecond)): // no clock is exact
 			case <-ctx.Done():

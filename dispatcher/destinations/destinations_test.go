@@ -46,8 +46,8 @@ func (f field) refused(name string, limits destinations.Limits, says string) tim
 	f.Helper()
 	before := time.Now()
 	_, err := f.Enter(f.Context(), name, limits)
-	after, busy := destinations.IsDeferral(err)
-	if !busy || !strings.Contains(err.Error(), says) || !time.Now().Equal(before) {
+	after, deferred := destinations.IsDeferral(err)
+	if !deferred || !strings.Contains(err.Error(), says) || !time.Now().Equal(before) {
 		f.Fatalf("after %s: %v, want it refused for %q", time.Since(before), err, says)
 	}
 	return after
@@ -240,7 +240,7 @@ func TestQuick(t *testing.T) {
 		f.take("quick", time.Millisecond)
 		var lock sync.Mutex
 		var order []int
-		busy, most := 0, 0
+		underWay, most := 0, 0
 		var group sync.WaitGroup
 		for i := range 100 {
 			group.Go(func() {
@@ -251,12 +251,12 @@ func TestQuick(t *testing.T) {
 				}
 				lock.Lock()
 				order = append(order, i)
-				busy++
-				most = max(most, busy)
+				underWay++
+				most = max(most, underWay)
 				lock.Unlock()
 				time.Sleep(time.Millisecond)
 				lock.Lock()
-				busy--
+				underWay--
 				lock.Unlock()
 				pass.Done(destinations.Well)
 			})
@@ -298,7 +298,7 @@ func TestWaitingEnds(t *testing.T) {
 		}
 		start := time.Now()
 		_, err := f.Enter(f.Context(), "d", destinations.Limits{})
-		if _, busy := destinations.IsDeferral(err); !busy || time.Since(start) != policy.Patience {
+		if _, deferred := destinations.IsDeferral(err); !deferred || time.Since(start) != policy.Patience {
 			t.Errorf("after %s: %v", time.Since(start), err)
 		}
 		ctx, cancel := context.WithTimeout(f.Context(), 10*time.Millisecond)
@@ -358,7 +358,7 @@ func TestCircuit(t *testing.T) {
 				probes = append(probes, fmt.Sprint(time.Since(start)))
 				f.refused("d", destinations.Limits{}, "d has failed")
 				pass.Done(destinations.Failed)
-			} else if after, busy := destinations.IsDeferral(err); !busy || after < policy.Probe {
+			} else if after, deferred := destinations.IsDeferral(err); !deferred || after < policy.Probe {
 				t.Fatalf("%v, after %s", err, after)
 			}
 			time.Sleep(time.Second)

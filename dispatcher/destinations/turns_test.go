@@ -101,7 +101,7 @@ func TestWaitingAtRandom(t *testing.T) {
 				came := time.Now()
 				for again := false; ; again = true {
 					pass, err := f.Enter(f.Context(), "d", destinations.Limits{InFlight: 1, Again: again})
-					if after, busy := destinations.IsDeferral(err); busy {
+					if after, deferred := destinations.IsDeferral(err); deferred {
 						time.Sleep(after + time.Millisecond)
 						continue
 					}
@@ -139,7 +139,7 @@ func TestLongBacklog(t *testing.T) {
 				mine := 1
 				for ; ; mine++ {
 					pass, err := f.Enter(f.Context(), "d", destinations.Limits{InFlight: 1, Again: mine > 1})
-					if after, busy := destinations.IsDeferral(err); busy {
+					if after, deferred := destinations.IsDeferral(err); deferred {
 						time.Sleep(after + rand.N(10*time.Millisecond))
 						continue
 					}

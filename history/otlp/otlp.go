@@ -99,10 +99,10 @@ type Sink struct {
 	waiting []*history.Entry
 	ended   bool
 
-	wake chan struct{} // signals that entries wait, or that the sink was closed
-	done chan struct{} // closed when the loop has ended
-	stop context.CancelFunc
-	told time.Time // when a failure was last logged
+	wake     chan struct{} // signals that entries wait, or that the sink was closed
+	done     chan struct{} // closed when the loop has ended
+	stop     context.CancelFunc
+	loggedAt time.Time // when a failure was last logged
 }
 
 type metrics struct {
@@ -267,8 +267,8 @@ func (s *Sink) send(ctx context.Context, entries []*history.Entry) {
 
 // tell logs a failure, at most once in tellInterval.
 func (s *Sink) tell(text string, err error) {
-	if now := time.Now(); now.Sub(s.told) >= tellInterval {
-		s.told = now
+	if now := time.Now(); now.Sub(s.loggedAt) >= tellInterval {
+		s.loggedAt = now
 		s.cfg.Logger.Warn(text, "error", err)
 	}
 }

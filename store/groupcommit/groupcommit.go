@@ -52,16 +52,16 @@ type call struct {
 	ends   time.Time
 	put    *store.Put
 	weight int
-	turn   chan turn // gets one when the call has left the queue
+	step   chan step // gets one when the call has left the queue
 	batch  *batch    // the call's batch; nil while it waits
 	result store.PutResult
 }
 
-// turn is the next step of a caller that has waited.
-type turn int
+// step is the next step of a caller that has waited.
+type step int
 
 const (
-	answer turn = iota // return the result of the call
+	answer step = iota // return the result of the call
 	lead               // put the next batch, beginning with its own
 	single             // put its own alone
 )
@@ -84,7 +84,7 @@ func (g *gatherer) Put(ctx context.Context, puts []store.Put) []store.PutResult 
 		defer g.pass()
 		return g.inner.Put(ctx, puts)
 	}
-	c := &call{ctx: ctx, ends: endOf(ctx), put: &puts[0], weight: weight, turn: make(chan turn, 1)}
+	c := &call{ctx: ctx, ends: endOf(ctx), put: &puts[0], weight: weight, step: make(chan step, 1)}
 	g.waiting = append(g.waiting, c)
 	g.mu.Unlock()
 
@@ -116,10 +116,10 @@ func endOf(ctx context.Context) time.Time {
 	return time.Now().Add(store.Within) // the limit of calls without a deadline
 }
 
-// await waits for a call's turn, or for the end of its context, which removes the call from the queue.
-func (g *gatherer) await(c *call) turn {
+// await waits for a call's next step, or for the end of its context, which removes the call from the queue.
+func (g *gatherer) await(c *call) step {
 	select {
-	case t := <-c.turn:
+	case t := <-c.step:
 		return t
 	case <-c.ctx.Done():
 	}
@@ -127,7 +127,7 @@ func (g *gatherer) await(c *call) turn {
 	if i := slices.Index(g.waiting, c); i >= 0 {
 		g.waiting = slices.Delete(g.waiting, i, i+1)
 		g.mu.Unlock()
-		c.result.Err = c.late()
+		c.result.Err = c.notDone()
 		return answer
 	}
 	b := c.batch
@@ -135,11 +135,11 @@ func (g *gatherer) await(c *call) turn {
 	if b != nil {
 		b.abandon()
 	}
-	return <-c.turn
+	return <-c.step
 }
 
-// late returns the error of a put that will never be made.
-func (c *call) late() error {
+// notDone returns the error of a put that will never be made.
+func (c *call) notDone() error {
 	cause := c.ctx.Err()
 	if cause == nil {
 		cause = context.DeadlineExceeded
@@ -152,7 +152,7 @@ func (c *call) over() bool {
 	if c.ctx.Err() == nil && time.Now().Before(c.ends) {
 		return false
 	}
-	c.result.Err = c.late()
+	c.result.Err = c.notDone()
 	return true
 }
 
@@ -166,25 +166,25 @@ func (g *gatherer) pass() {
 	}
 	next := g.waiting[0]
 	g.waiting = slices.Delete(g.waiting, 0, 1)
-	next.turn <- lead
+	next.step <- lead
 }
 
 // lead puts a call together with waiting ones, and returns its caller's next step.
-func (g *gatherer) lead(first *call) turn {
+func (g *gatherer) lead(first *call) step {
 	if first.over() {
 		g.pass()
 		return answer
 	}
 	b := g.take(first)
-	turns := make([]turn, len(b.calls))
+	steps := make([]step, len(b.calls))
 	defer func() { // after a panic too
 		g.pass() // first, so that the store is not idle while the other callers are notified
 		for i, c := range b.calls[1:] {
-			c.turn <- turns[i+1]
+			c.step <- steps[i+1]
 		}
 	}()
-	g.write(b, turns)
-	return turns[0]
+	g.write(b, steps)
+	return steps[0]
 }
 
 // take removes those waiting calls from the queue that join the first call in a batch.
@@ -194,7 +194,7 @@ func (g *gatherer) take(first *call) *batch {
 	b, weight, n := &batch{calls: []*call{first}, ends: first.ends}, first.weight, 0
 	for _, c := range g.waiting {
 		if c.over() {
-			c.turn <- answer
+			c.step <- answer
 			n++
 			continue
 		}
@@ -233,7 +233,7 @@ func (b *batch) abandon() {
 var errBroken = errors.New("the put was interrupted")
 
 // write puts a batch and records the results and the callers' next steps.
-func (g *gatherer) write(b *batch, turns []turn) {
+func (g *gatherer) write(b *batch, steps []step) {
 	defer b.cancel()
 	defer context.AfterFunc(b.calls[0].ctx, b.abandon)()
 	puts := make([]store.Put, len(b.calls))
@@ -243,12 +243,12 @@ func (g *gatherer) write(b *batch, turns []turn) {
 	failed := 0
 	for i, r := range g.inner.Put(b.ctx, puts) {
 		if b.calls[i].result = r; permanent(r.Err) {
-			turns[i] = single
+			steps[i] = single
 			failed++
 		}
 	}
 	if failed == 1 { // the store has identified the fault, so its put need not be tried alone
-		clear(turns)
+		clear(steps)
 	}
 }
 

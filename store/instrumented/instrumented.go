@@ -14,7 +14,7 @@ import (
 // New wraps a store with metrics and registers them. It panics if the registerer already has metrics of these names,
 // since that is an error in the program.
 func New(inner store.Store, registerer prometheus.Registerer) store.Store {
-	m := &metered{inner: inner}
+	m := &measured{inner: inner}
 	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "carillon_store_duration_seconds",
 		Help:    "Duration of calls to the store, by operation.",
@@ -58,8 +58,8 @@ func New(inner store.Store, registerer prometheus.Registerer) store.Store {
 	return m
 }
 
-// metered is a store with its metrics.
-type metered struct {
+// measured is a store with its metrics.
+type measured struct {
 	inner store.Store
 
 	put, cancel, amend, pause, resume, trigger, jobs       operation
@@ -93,7 +93,7 @@ func isFault(ctx context.Context, err error) bool {
 }
 
 // Warnings returns the inner store's warnings, or none if that store reports none.
-func (s *metered) Warnings(ctx context.Context) []string {
+func (s *measured) Warnings(ctx context.Context) []string {
 	w, ok := s.inner.(store.Warner)
 	if !ok {
 		return nil
@@ -102,4 +102,4 @@ func (s *metered) Warnings(ctx context.Context) []string {
 }
 
 // Close implements [store.Store].
-func (s *metered) Close() error { return s.inner.Close() }
+func (s *measured) Close() error { return s.inner.Close() }

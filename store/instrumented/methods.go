@@ -12,7 +12,7 @@ import (
 // The methods of [store.Store], each timed.
 
 // Put implements [store.Jobs]. It counts as failed if any of its results failed.
-func (s *metered) Put(ctx context.Context, puts []store.Put) []store.PutResult {
+func (s *measured) Put(ctx context.Context, puts []store.Put) []store.PutResult {
 	start := time.Now()
 	results := s.inner.Put(ctx, puts)
 	var err error
@@ -27,7 +27,7 @@ func (s *metered) Put(ctx context.Context, puts []store.Put) []store.PutResult {
 }
 
 // Cancel implements [store.Jobs].
-func (s *metered) Cancel(ctx context.Context, names []job.Name, asked store.Asked) ([]store.CancelResult, error) {
+func (s *measured) Cancel(ctx context.Context, names []job.Name, asked store.Asked) ([]store.CancelResult, error) {
 	start := time.Now()
 	answer, err := s.inner.Cancel(ctx, names, asked)
 	s.cancel.done(ctx, start, err)
@@ -35,7 +35,7 @@ func (s *metered) Cancel(ctx context.Context, names []job.Name, asked store.Aske
 }
 
 // Amend implements [store.Jobs].
-func (s *metered) Amend(ctx context.Context, a store.Amendment) error {
+func (s *measured) Amend(ctx context.Context, a store.Amendment) error {
 	start := time.Now()
 	err := s.inner.Amend(ctx, a)
 	s.amend.done(ctx, start, err)
@@ -43,7 +43,7 @@ func (s *metered) Amend(ctx context.Context, a store.Amendment) error {
 }
 
 // Pause implements [store.Jobs].
-func (s *metered) Pause(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
+func (s *measured) Pause(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
 	start := time.Now()
 	err := s.inner.Pause(ctx, name, version, now)
 	s.pause.done(ctx, start, err)
@@ -51,7 +51,7 @@ func (s *metered) Pause(ctx context.Context, name job.Name, version job.Revision
 }
 
 // Resume implements [store.Jobs].
-func (s *metered) Resume(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
+func (s *measured) Resume(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
 	start := time.Now()
 	err := s.inner.Resume(ctx, name, version, now)
 	s.resume.done(ctx, start, err)
@@ -59,7 +59,7 @@ func (s *metered) Resume(ctx context.Context, name job.Name, version job.Revisio
 }
 
 // Trigger implements [store.Jobs].
-func (s *metered) Trigger(ctx context.Context, o job.Occurrence) error {
+func (s *measured) Trigger(ctx context.Context, o job.Occurrence) error {
 	start := time.Now()
 	err := s.inner.Trigger(ctx, o)
 	s.trigger.done(ctx, start, err)
@@ -67,7 +67,7 @@ func (s *metered) Trigger(ctx context.Context, o job.Occurrence) error {
 }
 
 // Jobs implements [store.Jobs].
-func (s *metered) Jobs(ctx context.Context, filter store.JobFilter) ([]store.JobStatus, error) {
+func (s *measured) Jobs(ctx context.Context, filter store.JobFilter) ([]store.JobStatus, error) {
 	start := time.Now()
 	answer, err := s.inner.Jobs(ctx, filter)
 	s.jobs.done(ctx, start, err)
@@ -75,7 +75,7 @@ func (s *metered) Jobs(ctx context.Context, filter store.JobFilter) ([]store.Job
 }
 
 // Occurrences implements [store.Jobs].
-func (s *metered) Occurrences(
+func (s *measured) Occurrences(
 	ctx context.Context, filter store.OccurrenceFilter,
 ) (page []job.Occurrence, total int, err error) {
 	start := time.Now()
@@ -85,7 +85,7 @@ func (s *metered) Occurrences(
 }
 
 // DeadLetters implements [store.Jobs].
-func (s *metered) DeadLetters(ctx context.Context, filter store.DeadLetterFilter) ([]job.Occurrence, error) {
+func (s *measured) DeadLetters(ctx context.Context, filter store.DeadLetterFilter) ([]job.Occurrence, error) {
 	start := time.Now()
 	answer, err := s.inner.DeadLetters(ctx, filter)
 	s.deadLetters.done(ctx, start, err)
@@ -93,7 +93,7 @@ func (s *metered) DeadLetters(ctx context.Context, filter store.DeadLetterFilter
 }
 
 // SettleDead implements [store.Jobs].
-func (s *metered) SettleDead(ctx context.Context, settlement store.DeadSettlement) (int, error) {
+func (s *measured) SettleDead(ctx context.Context, settlement store.DeadSettlement) (int, error) {
 	start := time.Now()
 	answer, err := s.inner.SettleDead(ctx, settlement)
 	s.settleDead.done(ctx, start, err)
@@ -101,7 +101,7 @@ func (s *metered) SettleDead(ctx context.Context, settlement store.DeadSettlemen
 }
 
 // Claim implements [store.Queue].
-func (s *metered) Claim(ctx context.Context, params store.ClaimParams) (store.Claim, error) {
+func (s *measured) Claim(ctx context.Context, params store.ClaimParams) (store.Claim, error) {
 	start := time.Now()
 	answer, err := s.inner.Claim(ctx, params)
 	s.claim.done(ctx, start, err)
@@ -109,7 +109,7 @@ func (s *metered) Claim(ctx context.Context, params store.ClaimParams) (store.Cl
 }
 
 // DueLanes implements [store.Inspector].
-func (s *metered) DueLanes(ctx context.Context, params store.DueParams) (store.DuePage, error) {
+func (s *measured) DueLanes(ctx context.Context, params store.DueParams) (store.DuePage, error) {
 	start := time.Now()
 	answer, err := s.inner.DueLanes(ctx, params)
 	s.dueLanes.done(ctx, start, err)
@@ -117,7 +117,7 @@ func (s *metered) DueLanes(ctx context.Context, params store.DueParams) (store.D
 }
 
 // ClaimJobs implements [store.Queue].
-func (s *metered) ClaimJobs(ctx context.Context, params store.ClaimJobsParams) (store.ClaimedJobs, error) {
+func (s *measured) ClaimJobs(ctx context.Context, params store.ClaimJobsParams) (store.ClaimedJobs, error) {
 	start := time.Now()
 	answer, err := s.inner.ClaimJobs(ctx, params)
 	s.claimJobs.done(ctx, start, err)
@@ -125,7 +125,7 @@ func (s *metered) ClaimJobs(ctx context.Context, params store.ClaimJobsParams) (
 }
 
 // Advance implements [store.Queue].
-func (s *metered) Advance(ctx context.Context, advances []store.Advance) error {
+func (s *measured) Advance(ctx context.Context, advances []store.Advance) error {
 	start := time.Now()
 	err := s.inner.Advance(ctx, advances)
 	s.advance.done(ctx, start, err)
@@ -133,7 +133,7 @@ func (s *metered) Advance(ctx context.Context, advances []store.Advance) error {
 }
 
 // Settle implements [store.Queue].
-func (s *metered) Settle(ctx context.Context, settlements []store.Settlement) error {
+func (s *measured) Settle(ctx context.Context, settlements []store.Settlement) error {
 	start := time.Now()
 	err := s.inner.Settle(ctx, settlements)
 	s.settle.done(ctx, start, err)
@@ -141,7 +141,7 @@ func (s *metered) Settle(ctx context.Context, settlements []store.Settlement) er
 }
 
 // Sweep implements [store.Queue].
-func (s *metered) Sweep(ctx context.Context, params store.SweepParams) (store.Swept, error) {
+func (s *measured) Sweep(ctx context.Context, params store.SweepParams) (store.Swept, error) {
 	start := time.Now()
 	answer, err := s.inner.Sweep(ctx, params)
 	s.sweep.done(ctx, start, err)
@@ -149,7 +149,7 @@ func (s *metered) Sweep(ctx context.Context, params store.SweepParams) (store.Sw
 }
 
 // Now implements [store.Queue].
-func (s *metered) Now(ctx context.Context) (time.Time, error) {
+func (s *measured) Now(ctx context.Context) (time.Time, error) {
 	start := time.Now()
 	answer, err := s.inner.Now(ctx)
 	s.now.done(ctx, start, err)
@@ -157,7 +157,7 @@ func (s *metered) Now(ctx context.Context) (time.Time, error) {
 }
 
 // Count implements [store.Inspector].
-func (s *metered) Count(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.Count, error) {
+func (s *measured) Count(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.Count, error) {
 	start := time.Now()
 	answer, err := s.inner.Count(ctx, now, lanes, limit)
 	s.count.done(ctx, start, err)
@@ -165,7 +165,7 @@ func (s *metered) Count(ctx context.Context, now time.Time, lanes []job.Lane, li
 }
 
 // Sample implements [store.Inspector].
-func (s *metered) Sample(ctx context.Context, lane job.Lane, from time.Time, limit int) ([]store.Sampled, error) {
+func (s *measured) Sample(ctx context.Context, lane job.Lane, from time.Time, limit int) ([]store.Sampled, error) {
 	start := time.Now()
 	answer, err := s.inner.Sample(ctx, lane, from, limit)
 	s.sample.done(ctx, start, err)
@@ -173,7 +173,7 @@ func (s *metered) Sample(ctx context.Context, lane job.Lane, from time.Time, lim
 }
 
 // Records implements [store.Records].
-func (s *metered) Records(ctx context.Context, filter store.RecordFilter) ([]store.Record, error) {
+func (s *measured) Records(ctx context.Context, filter store.RecordFilter) ([]store.Record, error) {
 	start := time.Now()
 	answer, err := s.inner.Records(ctx, filter)
 	s.records.done(ctx, start, err)
@@ -181,7 +181,7 @@ func (s *metered) Records(ctx context.Context, filter store.RecordFilter) ([]sto
 }
 
 // WriteRecords implements [store.Records]. It counts as failed if any of its changes failed.
-func (s *metered) WriteRecords(ctx context.Context, changes []store.RecordChange) []error {
+func (s *measured) WriteRecords(ctx context.Context, changes []store.RecordChange) []error {
 	start := time.Now()
 	answers := s.inner.WriteRecords(ctx, changes)
 	var err error
@@ -193,7 +193,7 @@ func (s *metered) WriteRecords(ctx context.Context, changes []store.RecordChange
 }
 
 // Export implements [store.Transfer].
-func (s *metered) Export(
+func (s *measured) Export(
 	ctx context.Context, after store.Place, limit int,
 ) (records []store.Document, next store.Place, err error) {
 	start := time.Now()
@@ -203,7 +203,7 @@ func (s *metered) Export(
 }
 
 // Import implements [store.Transfer].
-func (s *metered) Import(ctx context.Context, records []store.Document) (int, error) {
+func (s *measured) Import(ctx context.Context, records []store.Document) (int, error) {
 	start := time.Now()
 	answer, err := s.inner.Import(ctx, records)
 	s.imports.done(ctx, start, err)

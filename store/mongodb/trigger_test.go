@@ -103,12 +103,12 @@ func TestCancelMeetsATrigger(t *testing.T) {
 func TestTriggerMeetsANewJob(t *testing.T) {
 	later := epoch.Add(time.Millisecond)
 	for _, c := range []struct {
-		name            string
-		cancelled, anew bool
-		command         string
-		n               int
-		want            error
-		left            int
+		name                  string
+		cancelled, startsOver bool
+		command               string
+		n                     int
+		want                  error
+		left                  int
 	}{
 		{"cancelled and put, before the insertion", true, false, "insert", 1, store.ErrNotFound, 0},
 		{"cancelled and put, after the insertion", true, false, "find", 2, store.ErrNotFound, 0},
@@ -131,7 +131,7 @@ func TestTriggerMeetsANewJob(t *testing.T) {
 					}
 				}
 				p := newPut("k", later)
-				p.StartsOver = c.anew
+				p.StartsOver = c.startsOver
 				mustPut(t, s, p)
 				return pass
 			})

@@ -237,17 +237,17 @@ func (p *putter) replace(ctx context.Context, tx *conversation, indexes []int) (
 				planned = CASE WHEN n.named = 0 THEN n.planned ELSE greatest(0, n.planned - n.named
 					+ (SELECT count(*) FROM carillon.occurrences o WHERE o.revision = n.revision)) END,
 				failed = 0, trouble = n.trouble, expand_token = NULL,
-				expand_at = CASE WHEN n.anew OR j.paused_at IS NULL THEN n.expand_at END,
-				paused_at = CASE WHEN NOT n.anew THEN j.paused_at END,
-				created_at = CASE WHEN n.anew THEN n.created_at ELSE j.created_at END
+				expand_at = CASE WHEN n.starts_over OR j.paused_at IS NULL THEN n.expand_at END,
+				paused_at = CASE WHEN NOT n.starts_over THEN j.paused_at END,
+				created_at = CASE WHEN n.starts_over THEN n.created_at ELSE j.created_at END
 			FROM unnest($1::text[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::bytea[], $7::bytea[],
 				$8::bytea[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[],
 				$15::boolean[], $16::bigint[], $17::bigint[], $18::text[])
 				AS n (tenant, key, revision, version, callback_type, callback_data, options, schedule,
-					created_at, updated_at, expires_at, cursor_at, expand_at, missed, anew, planned, named, trouble)
+					created_at, updated_at, expires_at, cursor_at, expand_at, missed, starts_over, planned, named, trouble)
 			WHERE j.tenant = ANY (ARRAY[n.tenant]) AND j.key = n.key`,
 			c.tenant, c.key, c.revision, c.version, c.callbackType, c.callbackData, c.options, c.schedule,
-			c.createdAt, c.updatedAt, c.expiresAt, c.cursor, c.expandAt, c.missed, c.anew, c.planned, c.named, c.trouble)
+			c.createdAt, c.updatedAt, c.expiresAt, c.cursor, c.expandAt, c.missed, c.startsOver, c.planned, c.named, c.trouble)
 		if len(o.id) > 0 {
 			o.insert(t)
 		}
@@ -407,7 +407,7 @@ type jobColumns struct {
 	callbackData, options, schedule         [][]byte
 	createdAt, updatedAt, expiresAt, missed []int64
 	pausedAt, cursor, expandAt              []*int64
-	anew                                    []bool
+	startsOver                              []bool
 	planned, failed, named                  []int64
 	trouble                                 []string
 }
@@ -416,7 +416,7 @@ type jobColumns struct {
 func (p *putter) columns(indexes []int) (c jobColumns) {
 	for _, i := range indexes {
 		c.add(&p.puts[i].Job)
-		c.anew, c.named = append(c.anew, p.puts[i].StartsOver), append(c.named, int64(len(p.puts[i].Carried)))
+		c.startsOver, c.named = append(c.startsOver, p.puts[i].StartsOver), append(c.named, int64(len(p.puts[i].Carried)))
 	}
 	return c
 }

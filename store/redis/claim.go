@@ -31,7 +31,7 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 			wants[i].after = "(" + strconv.FormatInt(after.UnixMilli(), 10)
 		}
 	}
-	divided, err := s.share(ctx, wants)
+	divided, err := s.divide(ctx, wants)
 	c := claiming{params: p, token: job.NewToken(), wants: wants, divided: divided}
 	c.claim.Quotas = make([]store.QuotaLeft, len(wants))
 	for i, d := range divided {
@@ -79,32 +79,32 @@ type claiming struct {
 // was asked for.
 type claimedPlace struct{ quota, due int }
 
-// claimRun is one run of claim.lua, for one shard's shares of some quotas.
+// claimRun is one run of claim.lua, for one shard's parts of some quotas.
 type claimRun struct {
 	shard  int
 	quotas []int
-	shares []share
+	parts  []part
 	n      int // number of occurrences to claim in all
 	args   []any
 }
 
-// runs returns the runs that claim all shares, in the order of the quotas. None claims more than chunk occurrences.
+// runs returns the runs that claim all parts, in the order of the quotas. None claims more than chunk occurrences.
 func (c *claiming) runs() (runs []*claimRun) {
-	merged := slices.ContainsFunc(c.divided, func(d division) bool { return len(d.shares) > 1 })
+	merged := slices.ContainsFunc(c.divided, func(d division) bool { return len(d.parts) > 1 })
 	open := make(map[int]*claimRun)
 	for i, d := range c.divided {
 		w := c.wants[i]
-		for _, sh := range d.shares {
-			r := open[sh.shard]
-			if r == nil || r.n+sh.n > chunk {
+		for _, part := range d.parts {
+			r := open[part.shard]
+			if r == nil || r.n+part.n > chunk {
 				ends := c.params.Now.Add(c.params.Lease)
-				r = &claimRun{shard: sh.shard, args: []any{
+				r = &claimRun{shard: part.shard, args: []any{
 					c.params.Now.UnixMilli(), ends.UnixMilli(), c.token, w.next, chunk, flag(merged),
 				}}
-				open[sh.shard], runs = r, append(runs, r)
+				open[part.shard], runs = r, append(runs, r)
 			}
-			r.quotas, r.shares, r.n = append(r.quotas, i), append(r.shares, sh), r.n+sh.n
-			r.args = append(r.args, w.lane, w.after, sh.bound, sh.n, w.bound)
+			r.quotas, r.parts, r.n = append(r.quotas, i), append(r.parts, part), r.n+part.n
+			r.args = append(r.args, w.lane, w.after, part.bound, part.n, w.bound)
 		}
 	}
 	return runs
@@ -122,7 +122,7 @@ func (c *claiming) read(r *claimRun, answer list) {
 		of, left := lefts.list(k), &c.claim.Quotas[quota]
 		claimed, aside := of.number(0), of.number(1)
 		left.Found += claimed
-		left.More = left.More || aside > 0 || r.shares[k].counted && claimed < r.shares[k].n
+		left.More = left.More || aside > 0 || r.parts[k].counted && claimed < r.parts[k].n
 		if of.text(2) != "" {
 			left.Next = earliest(left.Next, of.score(2))
 		}

@@ -15,16 +15,16 @@ import (
 // ClaimJobs implements [store.Queue]. It asks all shards at once for one entry each before it claims anything.
 func (s *Store) ClaimJobs(ctx context.Context, p store.ClaimJobsParams) (store.ClaimedJobs, error) {
 	due := strconv.FormatInt(p.Now.UnixMilli(), 10)
-	divided, err := s.share(ctx, []want{{set: set{key: keyExpansion}, after: "-inf", bound: due, limit: p.Limit}})
-	shares := divided[0].shares
-	if len(shares) == 0 {
+	divided, err := s.divide(ctx, []want{{set: set{key: keyExpansion}, after: "-inf", bound: due, limit: p.Limit}})
+	parts := divided[0].parts
+	if len(parts) == 0 {
 		return store.ClaimedJobs{}, err
 	}
 	claimed := store.ClaimedJobs{Token: job.NewToken(), More: divided[0].more}
-	calls := make([]call, len(shares))
-	for i, share := range shares {
-		args := []any{share.bound, share.n, p.Now.Add(p.Lease).UnixMilli(), claimed.Token}
-		calls[i] = call{claimJobsScript, share.shard, args}
+	calls := make([]call, len(parts))
+	for i, part := range parts {
+		args := []any{part.bound, part.n, p.Now.Add(p.Lease).UnixMilli(), claimed.Token}
+		calls[i] = call{claimJobsScript, part.shard, args}
 	}
 	type expandable struct {
 		job.Job
@@ -47,7 +47,7 @@ func (s *Store) ClaimJobs(ctx context.Context, p store.ClaimJobsParams) (store.C
 			all = append(all, expandable{j, answer.list(k).number(1)})
 		}
 		found += len(answer)
-		claimed.More = claimed.More || shares[i].counted && len(answer) < shares[i].n
+		claimed.More = claimed.More || parts[i].counted && len(answer) < parts[i].n
 	}
 	if found == 0 && err != nil {
 		return store.ClaimedJobs{}, err

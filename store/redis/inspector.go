@@ -97,7 +97,7 @@ func (s *Store) Count(ctx context.Context, now time.Time, lanes []job.Lane, limi
 // reads more than its part of the sample.
 func (s *Store) Sample(ctx context.Context, lane job.Lane, from time.Time, limit int) ([]store.Sampled, error) {
 	begin := strconv.FormatInt(from.UnixMilli(), 10)
-	shares := []share{{n: limit}}
+	parts := []part{{n: limit}}
 	if len(s.shards) > 1 {
 		asked := ask{set{keyPending, lane.String()}, redis.ZRangeBy{Min: begin, Max: "+inf", Count: int64(limit)}}
 		found, err := s.heads(ctx, []ask{asked})
@@ -105,11 +105,11 @@ func (s *Store) Sample(ctx context.Context, lane job.Lane, from time.Time, limit
 			return nil, err
 		}
 		chosen, _ := s.choose(found[0], limit, limit)
-		shares = sharesOf(chosen)
+		parts = partsOf(chosen)
 	}
-	calls := make([]call, len(shares))
-	for i, sh := range shares {
-		calls[i] = call{sampleScript, sh.shard, []any{lane.String(), begin, sh.n}}
+	calls := make([]call, len(parts))
+	for i, part := range parts {
+		calls[i] = call{sampleScript, part.shard, []any{lane.String(), begin, part.n}}
 	}
 	var all []store.Sampled
 	for _, r := range s.run(ctx, calls) {

@@ -120,7 +120,7 @@ func Open(ctx context.Context, rawURL string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	quiet()
+	silenceLog()
 	ctx, cancel := context.WithTimeout(ctx, openWithin(client)) // a cluster's nodes are asked one after the other
 	defer cancel()
 	s := &Store{client: client, prefix: t.prefix}
@@ -146,9 +146,9 @@ func openWithin(client redis.UniversalClient) time.Duration {
 	return dial + read
 }
 
-// quiet turns off the client library's log, which all clients of a process share. The same faults are returned as
+// silenceLog turns off the client library's log, which all clients of a process share. The same faults are returned as
 // errors, and the log would go to standard error in a format of its own.
-var quiet = sync.OnceFunc(func() { redis.SetLogger(silence{}) })
+var silenceLog = sync.OnceFunc(func() { redis.SetLogger(silence{}) })
 
 type silence struct{}
 

@@ -12,14 +12,14 @@ import (
 // Sweep implements [store.Queue].
 func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (swept store.Swept, err error) {
 	now := strconv.FormatInt(p.Now.UnixMilli(), 10)
-	divided, err := s.share(ctx, []want{{set: set{key: keyExpiry}, after: "-inf", bound: now, limit: p.Limit}})
+	divided, err := s.divide(ctx, []want{{set: set{key: keyExpiry}, after: "-inf", bound: now, limit: p.Limit}})
 	if err != nil {
 		return swept, err
 	}
-	shares := divided[0].shares
-	calls := make([]call, len(shares))
-	for i, share := range shares {
-		calls[i] = call{sweepScript, share.shard, []any{share.bound, share.n, p.Now.Add(p.Again).UnixMilli()}}
+	parts := divided[0].parts
+	calls := make([]call, len(parts))
+	for i, part := range parts {
+		calls[i] = call{sweepScript, part.shard, []any{part.bound, part.n, p.Now.Add(p.Again).UnixMilli()}}
 	}
 	looked := 0
 	for _, r := range s.run(ctx, calls) {
@@ -46,14 +46,14 @@ func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (swept store.Swe
 
 func (s *Store) sweepDeadLetters(ctx context.Context, p store.SweepParams, swept *store.Swept) error {
 	last := strconv.FormatInt(p.FailedBefore.UnixMilli()-1, 10)
-	divided, err := s.share(ctx, []want{{set: set{key: keyDead}, after: "-inf", bound: last, limit: p.Limit}})
+	divided, err := s.divide(ctx, []want{{set: set{key: keyDead}, after: "-inf", bound: last, limit: p.Limit}})
 	if err != nil {
 		return err
 	}
-	shares := divided[0].shares
-	calls := make([]call, len(shares))
-	for i, share := range shares {
-		calls[i] = call{discardScript, share.shard, []any{"", share.bound, share.n}}
+	parts := divided[0].parts
+	calls := make([]call, len(parts))
+	for i, part := range parts {
+		calls[i] = call{discardScript, part.shard, []any{"", part.bound, part.n}}
 	}
 	n, err := s.sum(ctx, calls)
 	swept.DeadLetters = n

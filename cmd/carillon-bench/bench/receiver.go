@@ -28,7 +28,7 @@ type receiver struct {
 type ReceiverOptions struct {
 	// Track makes it record the id and the deviation of each delivery; otherwise it only answers.
 	Track bool `json:"track"`
-	// Refuse is the share of requests that it answers with an error.
+	// Refuse is the fraction of requests that it answers with an error.
 	Refuse float64 `json:"refuse"`
 	// Delay is the time that each of its answers takes.
 	Delay time.Duration `json:"delay"`

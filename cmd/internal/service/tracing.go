@@ -136,9 +136,9 @@ func (t *tracing) Close() error {
 // quietExporter logs lost spans at most once a minute, not for each batch.
 type quietExporter struct {
 	sdktrace.SpanExporter
-	log  *slog.Logger
-	lost int // since the last log line
-	told time.Time
+	log      *slog.Logger
+	lost     int // since the last log line
+	loggedAt time.Time
 }
 
 // ExportSpans is never called concurrently.
@@ -148,9 +148,9 @@ func (e *quietExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOn
 		return nil
 	}
 	e.lost += len(spans)
-	if now := time.Now(); now.Sub(e.told) >= time.Minute {
+	if now := time.Now(); now.Sub(e.loggedAt) >= time.Minute {
 		e.log.Warn("traces can't be exported", "lost spans", e.lost, "error", err)
-		e.lost, e.told = 0, now
+		e.lost, e.loggedAt = 0, now
 	}
 	return nil // else the library would log it too
 }

@@ -23,9 +23,9 @@ func rawOf(c net.Conn) syscall.RawConn {
 	return raw
 }
 
-// quiet reports whether an idle connection has neither received bytes nor ended. Received bytes are lost. It is true if
+// untouched reports whether an idle connection has neither received bytes nor ended. Received bytes are lost. It is true if
 // the state is unknown.
-func quiet(raw syscall.RawConn) bool {
+func untouched(raw syscall.RawConn) bool {
 	if raw == nil {
 		return true
 	}

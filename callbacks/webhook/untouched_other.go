@@ -10,5 +10,5 @@ import (
 // rawOf returns nil: on this system, connections are not asked.
 func rawOf(net.Conn) syscall.RawConn { return nil }
 
-// quiet holds for all connections.
-func quiet(syscall.RawConn) bool { return true }
+// untouched holds for all connections.
+func untouched(syscall.RawConn) bool { return true }

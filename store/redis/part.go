@@ -36,15 +36,15 @@ func (n set) of(s *shard) string { return s.keys[n.key].(string) + n.lane } //no
 
 // division is the division of a want among the shards.
 type division struct {
-	shares []share
-	// more reports that more entries are due than the shares include.
+	parts []part
+	// more reports that more entries are due than the parts include.
 	more bool
 	// next is the time at which the next entry becomes due, if it was requested and there is more than one shard.
 	next time.Time
 }
 
-// share is one shard's part of a want.
-type share struct {
+// part is one shard's part of a want.
+type part struct {
 	shard int
 	// n is the number of entries, and bound their greatest score, in Redis' notation.
 	n     int
@@ -53,16 +53,16 @@ type share struct {
 	counted bool
 }
 
-// share asks all shards at once for the due entries of all wants, and divides each want's limit among them so that the
+// divide asks all shards at once for the due entries of all wants, and divides each want's limit among them so that the
 // longest due come first. Among entries that are due at the same time, those of the shard that this replica prefers
 // come first, and then those of the shards after it.
 //
-// If some shards fail, it returns the shares of the others, with the error.
-func (s *Store) share(ctx context.Context, wants []want) (divided []division, err error) {
+// If some shards fail, it returns the parts of the others, with the error.
+func (s *Store) divide(ctx context.Context, wants []want) (divided []division, err error) {
 	divided = make([]division, len(wants))
 	if len(s.shards) == 1 { // nothing to divide
 		for i, w := range wants {
-			divided[i].shares = []share{{n: min(w.limit, chunk), bound: w.bound}}
+			divided[i].parts = []part{{n: min(w.limit, chunk), bound: w.bound}}
 		}
 		return divided, nil
 	}
@@ -86,7 +86,7 @@ func (s *Store) share(ctx context.Context, wants []want) (divided []division, er
 		for _, i := range going {
 			w, most := wants[i], min(wants[i].limit, chunk)
 			chosen, more := s.choose(found[0], counts[i], w.limit)
-			divided[i] = division{shares: sharesOf(chosen), more: more}
+			divided[i] = division{parts: partsOf(chosen), more: more}
 			found = found[1:]
 			if w.next != "" {
 				divided[i].next, found = firstOf(found[0]), found[1:]
@@ -101,22 +101,22 @@ func (s *Store) share(ctx context.Context, wants []want) (divided []division, er
 	return divided, err
 }
 
-// sharesOf groups the chosen entries by shard.
-func sharesOf(chosen []entry) (shares []share) {
-	byShard := make(map[int]*share)
+// partsOf groups the chosen entries by shard.
+func partsOf(chosen []entry) (parts []part) {
+	byShard := make(map[int]*part)
 	for _, e := range chosen {
 		of := byShard[e.shard]
 		if of == nil {
-			of = &share{shard: e.shard, counted: true}
+			of = &part{shard: e.shard, counted: true}
 			byShard[e.shard] = of
 		}
 		of.n++
 		of.bound = strconv.FormatInt(int64(e.score), 10) // they come in order
 	}
 	for _, of := range byShard {
-		shares = append(shares, *of)
+		parts = append(parts, *of)
 	}
-	return shares
+	return parts
 }
 
 // firstOf returns the earliest time in the shards' answers; zero if there is none.
