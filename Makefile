@@ -70,7 +70,7 @@ MINUTES ?= 2
 SEED ?= 0
 
 .PHONY: chaos
-chaos: ## Kill, stop and cut off replicas on a real store, and check the guarantees; STORE=sqlite|postgres|redis|mongodb, MINUTES, SEED
+chaos: ## Kill, stop and cut off replicas on a real store, and check the guarantees; STORE=mongodb|postgres|redis|sqlite, MINUTES, SEED
 	.ci/in-memory .ci/chaos $(STORE) $(MINUTES) $(SEED)
 
 .PHONY: bench

@@ -52,7 +52,8 @@ func TestExamples(t *testing.T) {
 		case "secrets reencrypt":
 			carillon(t, 0, "secrets", "new-key", "new.key")
 		}
-		line := strings.NewReplacer("4iC0dQxYb7Zr", id, "127.0.0.1:8080", server.Listener.Addr().String()).Replace(c.Example)
+		line := strings.NewReplacer("4iC0dQxYb7Zr", id, "mongodb://db.example.com/carillon", "sqlite:carillon.db",
+			"127.0.0.1:8080", server.Listener.Addr().String()).Replace(c.Example)
 		var args []string
 		for _, word := range regexp.MustCompile(`'[^']*'|[^ ]+`).FindAllString(line, -1)[1:] {
 			args = append(args, strings.Trim(word, "'"))

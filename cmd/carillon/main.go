@@ -31,7 +31,7 @@ func program() cli.Program {
 			{
 				Section: "Commands of a replica, and on a store",
 				Name:    "serve", Help: serveHelp, New: func() cli.Runner { return &serveCommand{} },
-				Example: "carillon serve --store=sqlite:carillon.db",
+				Example: "carillon serve --store=mongodb://db.example.com/carillon",
 			},
 			{
 				Name: "demo", Help: demoHelp, New: func() cli.Runner { return &demoCommand{} },
@@ -39,7 +39,7 @@ func program() cli.Program {
 			},
 			{
 				Name: "export", Help: exportHelp, New: func() cli.Runner { return &exportCommand{} },
-				Example: "carillon export --store=sqlite:carillon.db --output=carillon.export",
+				Example: "carillon export --store=mongodb://db.example.com/carillon --output=carillon.export",
 			},
 			{
 				Name: "import", Help: importHelp, New: func() cli.Runner { return audited("import", &importCommand{}) },
@@ -48,11 +48,11 @@ func program() cli.Program {
 			{
 				Name: "keys create", Help: keysCreateHelp,
 				New:     func() cli.Runner { return audited("keys create", &keysCreateCommand{}) },
-				Example: "carillon keys create --store=sqlite:carillon.db --role=admin",
+				Example: "carillon keys create --store=mongodb://db.example.com/carillon --role=admin",
 			},
 			{
 				Name: "keys list", Help: keysListHelp, New: func() cli.Runner { return &keysListCommand{} },
-				Example: "carillon keys list --store=sqlite:carillon.db",
+				Example: "carillon keys list --store=mongodb://db.example.com/carillon",
 			},
 			{
 				Name: "keys rotate", Arguments: "ID", Help: keysRotateHelp,

@@ -42,17 +42,17 @@ CARILLON_{{ . | upper | replace "-" "_" }}
 
 {{/* The store's usual port. */}}
 {{- define "carillon.storePort" -}}
-{{ .Values.networkPolicy.storePort | default (get (dict "postgres" 5432 "mongodb" 27017 "redis" 6379) .Values.store.kind) | int }}
+{{ .Values.networkPolicy.storePort | default (get (dict "mongodb" 27017 "postgres" 5432 "redis" 6379) .Values.store.kind) | int }}
 {{- end }}
 
 {{/* Combinations that can't work are refused, also where the schema is not looked at. */}}
 {{- define "carillon.check" -}}
 {{- if eq .Values.store.kind "sqlite" -}}
 {{- if gt (int (default 1 .Values.replicas)) 1 -}}
-{{- fail "replicas: SQLite allows one replica; for more, set store.kind to postgres, mongodb or redis" -}}
+{{- fail "replicas: SQLite allows one replica; for more, set store.kind to mongodb, postgres or redis" -}}
 {{- end -}}
 {{- if .Values.autoscaling.enabled -}}
-{{- fail "autoscaling.enabled: SQLite allows one replica; for more, set store.kind to postgres, mongodb or redis" -}}
+{{- fail "autoscaling.enabled: SQLite allows one replica; for more, set store.kind to mongodb, postgres or redis" -}}
 {{- end -}}
 {{- else if not .Values.store.secret.name -}}
 {{- fail (printf "store.secret.name: name the Secret with the URL of the %s store" .Values.store.kind) -}}
