@@ -182,14 +182,14 @@ func bad() []callbackstest.Bad {
 	)
 }
 
-// receiver is an HTTP server that does as the path says, and notes the requests that it has taken.
+// receiver is an HTTP server that treats a request by its path, and notes the accepted requests.
 type receiver struct {
 	*httptest.Server
 
 	mu         sync.Mutex
 	taken      map[string]callbackstest.Received // by delivery id, the first
 	attributes map[string]map[string]string      // of events in binary mode, by delivery id
-	entered    map[string]bool                   // also what was not taken
+	entered    map[string]bool                   // also of refused requests
 	changed    chan struct{}                     // closed and replaced at each change
 	gate       chan struct{}                     // while not nil, nothing is taken until it is closed
 }
@@ -266,7 +266,7 @@ func (r *receiver) take(req *http.Request, id string, body []byte) {
 	r.change()
 }
 
-// attributes are those of an event in binary mode: percent-decoded, and of the bytes that CloudEvents allows.
+// attributes returns the attributes of an event in binary mode: percent-decoded, and of the bytes that CloudEvents allows.
 func attributes(header http.Header) map[string]string {
 	all := map[string]string{}
 	for name, values := range header {
@@ -281,7 +281,7 @@ func attributes(header http.Header) map[string]string {
 	return all
 }
 
-// told is a header's value, decoded.
+// told returns a header's decoded value.
 func told(req *http.Request, name string) string {
 	values := req.Header.Values(name)
 	if len(values) == 0 {
@@ -349,7 +349,7 @@ func (r *receiver) hang(t *testing.T) callbackstest.Hang {
 	}
 }
 
-// unused is an address on which nobody listens.
+// unused returns an address without a listener.
 func unused(t *testing.T) string {
 	server := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(server.Close)
