@@ -105,8 +105,8 @@ func (s *search) summary(took time.Duration) (err error) {
 	slices.Sort(s.differ)
 	slices.Sort(s.undecided)
 	if len(s.undecided) > 0 {
-		fmt.Fprintf(s.out, "%d histories are undecided, of the seeds %d: no order of all operations was found or excluded in time\n",
-			len(s.undecided), s.undecided)
+		fmt.Fprintf(s.out, "%d histories are undecided, of the seeds %d: no order of all operations was found or excluded "+
+			"in time\n", len(s.undecided), s.undecided)
 	}
 	if len(s.broken) > 0 {
 		err = fmt.Errorf("%d histories break a guarantee, of the seeds %d", len(s.broken), s.broken)

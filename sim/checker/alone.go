@@ -5,17 +5,21 @@ import (
 	"time"
 )
 
-// loose reports whether a delivery is of an occurrence that stands on its own: one that a trigger may have made, or a dead
-// letter that may have been redriven.
+// loose reports whether a delivery is of an occurrence that stands on its own: one that a trigger may have made, or a
+// dead letter that may have been redriven.
 func (k *keyed) loose(d *Delivery) bool {
 	return k.triggered()[d.ID] || !k.scheduled(d.Instant) || k.mayBeTriggered(d.Instant, 15*time.Second, false) ||
-		slices.ContainsFunc(k.ops, func(o *Op) bool { return o.mayRedrive() && o.Invoked.Before(d.Begun) && k.failedBefore(d.ID, o) })
+		slices.ContainsFunc(k.ops, func(o *Op) bool {
+			return o.mayRedrive() && o.Invoked.Before(d.Begun) && k.failedBefore(d.ID, o)
+		})
 }
 
-// failedBefore reports whether an attempt at an occurrence had failed when an operation may have come last, so that it may
-// have been a dead letter.
+// failedBefore reports whether an attempt at an occurrence had failed before the last moment at which an operation may
+// have taken effect, so that it may have been a dead letter.
 func (k *keyed) failedBefore(id string, o *Op) bool {
-	return slices.ContainsFunc(k.sent, func(d *Delivery) bool { return d.ID == id && !d.Told && d.Begun.Before(k.latest(o)) })
+	return slices.ContainsFunc(k.sent, func(d *Delivery) bool {
+		return d.ID == id && !d.Told && d.Begun.Before(k.latest(o))
+	})
 }
 
 // standAlone: an instant that no put has was triggered; and what was triggered or redriven, and acknowledged, is taken, or
@@ -35,26 +39,26 @@ func (k *keyed) standAlone() {
 		if !o.succeeded() || o.Returned.After(k.Due) || k.mayCancelSince(o.Invoked) {
 			continue
 		}
-		switch {
-		case o.Kind == Trigger && o.DeliveryID != "":
-			if !k.endedSince(o.DeliveryID, o.Invoked) {
-				k.report("nothing lost", o.Returned, "the triggered delivery %s was not taken, and is no dead letter", o.DeliveryID)
-			}
-		case o.Kind == Redrive && o.Redriven > 0:
-			ended := 0
-			ids := map[string]bool{}
-			for _, d := range k.sent {
-				if !ids[d.ID] && k.failedBefore(d.ID, o) && k.endedSince(d.ID, o.Invoked) {
-					ids[d.ID] = true
-					ended += k.lettersOf(d, o)
-				}
-			}
-			if ended < o.Redriven {
-				k.report("nothing lost", o.Returned, "%d dead letters were redriven, and %d of them were taken, or are dead letters again",
-					o.Redriven, ended)
-			}
+		if o.Kind == Trigger && o.DeliveryID != "" && !k.endedSince(o.DeliveryID, o.Invoked) {
+			k.report("nothing lost", o.Returned, "the triggered delivery %s was not taken, and is no dead letter", o.DeliveryID)
+		}
+		if ended := k.redriven(o); ended < o.Redriven {
+			k.report("nothing lost", o.Returned, "%d dead letters were redriven, and %d of them were taken, or are dead "+
+				"letters again", o.Redriven, ended)
 		}
 	}
+}
+
+// redriven returns the most of the dead letters that a redrive may have found, and that have ended since.
+func (k *keyed) redriven(o *Op) (ended int) {
+	ids := map[string]bool{}
+	for _, d := range k.sent {
+		if !ids[d.ID] && k.failedBefore(d.ID, o) && k.endedSince(d.ID, o.Invoked) {
+			ids[d.ID] = true
+			ended += k.lettersOf(d, o)
+		}
+	}
+	return ended
 }
 
 // endedSince reports whether an occurrence was taken after a time, or is a dead letter.

@@ -10,8 +10,8 @@ const abandoned = 3
 
 // attempts: the attempts at an occurrence have growing numbers, and each number is used for one attempt only, unless
 // history tells that it did not count. Numbers beyond the most of the job, and numbers that are left out, belong to
-// attempts without an outcome, and these need a fault. A dead letter fires only if it is redriven, and then begins again;
-// the occurrence of a job that was submitted anew begins again too.
+// attempts without an outcome, and these need a fault. A dead letter fires only if it is redriven, and then begins
+// again; the occurrence of a job that was submitted anew begins again too.
 func (k *keyed) attempts() {
 	last, most := map[string]*Delivery{}, k.mostAttempts()
 	for _, d := range k.sent {
@@ -36,7 +36,8 @@ func (k *keyed) attempts() {
 		case d.Attempt > number+1 && !k.mayClaimInVain(from, d.Begun):
 			k.report("attempts are counted", d.Begun, "attempt %d at instant %s follows attempt %d, and no fault kept one "+
 				"from being sent", d.Attempt, k.clock(d.Instant), number)
-		case most > 0 && d.Attempt > most+abandoned, most > 0 && d.Attempt > most && !k.mayClaimInVain(d.Instant.Add(-wrong), d.Begun):
+		case most > 0 && (d.Attempt > most+abandoned ||
+			d.Attempt > most && !k.mayClaimInVain(d.Instant.Add(-wrong), d.Begun)):
 			k.report("attempts are counted", d.Begun, "attempt %d at instant %s was made, of %d at most",
 				d.Attempt, k.clock(d.Instant), most)
 		}

@@ -362,8 +362,8 @@ func (k *keyed) ended() {
 				k.report("an end is an end", d.Begun, "payload %d was fired for instant %s, which was still ahead when the %s "+
 					"was answered at %s", d.N, k.clock(d.Instant), o.Kind, k.clock(o.Returned))
 			case d.Begun.After(o.Returned.Add(k.heldFor(d))):
-				k.report("an end is an end", d.Begun, "payload %d was fired for instant %s, longer than a claim lasts after the %s "+
-					"was answered at %s", d.N, k.clock(d.Instant), o.Kind, k.clock(o.Returned))
+				k.report("an end is an end", d.Begun, "payload %d was fired for instant %s, longer than a claim lasts after "+
+					"the %s was answered at %s", d.N, k.clock(d.Instant), o.Kind, k.clock(o.Returned))
 			case fired[d.ID] == 2:
 				k.report("an end is an end", d.Begun, "payload %d was retried for instant %s after the %s was answered at %s",
 					d.N, k.clock(d.Instant), o.Kind, k.clock(o.Returned))

@@ -48,7 +48,7 @@ func (k *keyed) historyTold() {
 	for _, d := range k.sent {
 		named := d.Begun.After(missing.From.Add(-wrong)) && d.Begun.Before(missing.Until.Add(wrong)) ||
 			k.written(d).Add(noticed).After(k.Ended)
-		if !told[attempt{d.ID, d.Attempt}] && d.Ended.Before(k.Ended) && !(named && k.mayLack(d)) {
+		if !told[attempt{d.ID, d.Attempt}] && d.Ended.Before(k.Ended) && (!named || !k.mayLack(d)) {
 			k.report("history is whole", d.Begun, "history lacks attempt %d at instant %s", d.Attempt, k.clock(d.Instant))
 		}
 	}
@@ -70,7 +70,8 @@ func (k *keyed) agrees(d *Delivery, outcome string) bool {
 // tooLateFor reports whether a replica may have stood still until it was too late for an attempt's answer.
 func (k *keyed) tooLateFor(d *Delivery) bool {
 	return slices.ContainsFunc(k.Troubles, func(t Trouble) bool {
-		return t.What == "stall" && t.Replica == d.Replica && t.From.Before(d.Begun.Add(k.CallbackTimeout)) && t.To.After(d.Begun)
+		return t.What == "stall" && t.Replica == d.Replica && t.To.After(d.Begun) &&
+			t.From.Before(d.Begun.Add(k.CallbackTimeout))
 	})
 }
 
@@ -108,7 +109,7 @@ func (k *keyed) causeOfUnknown(r Recorded, seen []*Delivery) {
 		}
 	}
 	if !k.mayClaimInVain(from, r.At) {
-		k.report("history is true", r.At, "history does not know the outcome of attempt %d at %s, and no fault kept it from that",
-			r.Attempt, r.DeliveryID)
+		k.report("history is true", r.At, "history does not know the outcome of attempt %d at %s, and no fault kept it "+
+			"from that", r.Attempt, r.DeliveryID)
 	}
 }
