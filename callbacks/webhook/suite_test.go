@@ -266,7 +266,7 @@ func (r *receiver) take(req *http.Request, id string, body []byte) {
 	r.change()
 }
 
-// attributes returns the attributes of an event in binary mode: percent-decoded, and of the bytes that CloudEvents allows.
+// attributes returns the attributes of an event in binary mode, percent-decoded, with the bytes CloudEvents allows.
 func attributes(header http.Header) map[string]string {
 	all := map[string]string{}
 	for name, values := range header {
