@@ -52,8 +52,8 @@ func set(sec int64, nsec int32) (int64, int32) {
 }
 `
 
-// buildSettable builds the service's program with a clock that can be set, into a folder. Without that, it is the program
-// of a release.
+// buildSettable builds the service's program with a clock that can be set, into a folder. The program of a release has
+// no such clock.
 func buildSettable(ctx context.Context, folder string) (program string, err error) {
 	overlayFile, err := settableOverlay(ctx, folder)
 	if err != nil {

@@ -1,8 +1,8 @@
 // Package chaos runs the built program, several replicas of it on a real store, and makes faults happen around them:
 // processes are killed and stopped, clocks are set, requests to the store and its answers are lost, the store restarts,
-// its disk is full. Clients submit and change jobs meanwhile. What they were told and what receivers saw is a history, which
-// package checker judges. A seed makes a plan; but processes and networks are real, so the same plan gives another
-// history each time.
+// its disk is full. Clients submit and change jobs meanwhile. Their answers and the deliveries that receivers saw are a
+// history, which package checker judges. A seed makes a plan; but processes and networks are real, so the same plan
+// gives another history each time.
 package chaos
 
 import (
@@ -143,8 +143,8 @@ func (p *Plan) addOps(r *rand.Rand, begin time.Duration, key string, keys []stri
 		kind  checker.Kind
 		share int
 	}{
-		{checker.Put, 32}, {checker.Batch, 4}, {checker.Create, 6}, {checker.Amend, 10}, {checker.Cancel, 12}, {checker.Pause, 6},
-		{checker.Resume, 8}, {checker.Trigger, 6}, {checker.Redrive, 5}, {checker.Get, 11},
+		{checker.Put, 32}, {checker.Batch, 4}, {checker.Create, 6}, {checker.Amend, 10}, {checker.Cancel, 12},
+		{checker.Pause, 6}, {checker.Resume, 8}, {checker.Trigger, 6}, {checker.Redrive, 5}, {checker.Get, 11},
 	}
 	for i := range 4 + r.IntN(9) {
 		o := Op{

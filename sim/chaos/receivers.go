@@ -139,13 +139,15 @@ func (r *replica) cutOff(d *checker.Delivery, attempt *record.Delivery, took boo
 }
 
 // again returns the attempt of which a request is a part: a request is sent once more at once, as a part of the same
-// attempt, if its connection, which was in use before, turns out to be closed. It is nil if the request is an attempt of
-// its own. Taken is set if the receiver took the first one.
+// attempt, if its connection, which was in use before, turns out to be closed. It is nil if the request is an attempt
+// of its own. Taken is set if the receiver took the first one.
 func (r *replica) again(d *checker.Delivery) (attempt *record.Delivery, taken bool) {
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	for i := len(r.cuts) - 1; i >= 0; i-- {
-		if c := &r.cuts[i]; c.seen.ID == d.ID && c.seen.Attempt == d.Attempt && c.seen.N == d.N && d.Begun.Sub(c.at) < time.Second {
+		c := &r.cuts[i]
+		same := c.seen.ID == d.ID && c.seen.Attempt == d.Attempt && c.seen.N == d.N
+		if same && d.Begun.Sub(c.at) < time.Second {
 			return c.attempt, c.took
 		}
 	}

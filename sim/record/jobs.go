@@ -61,8 +61,8 @@ func (j *Job) Body() map[string]any {
 	return d
 }
 
-// Batch gives each put of a batch its part of the batch's own answer. It returns the next instants that the answer names,
-// or empty texts.
+// Batch gives each put of a batch its part of the batch's own answer. It returns the next instants that the answer
+// names, or empty texts.
 func Batch(batch *checker.Op, puts []checker.Op) (next []string) {
 	type result struct {
 		Index, Status, Skipped, Settled, InFlight int
@@ -95,8 +95,8 @@ func Batch(batch *checker.Op, puts []checker.Op) (next []string) {
 	return next
 }
 
-// Placed notes the instant of a job with a delay: the one that the answer tells, or else the bounds of it, as the request
-// may take effect some time late, and by a clock that is wrong by some seconds.
+// Placed notes the instant of a job with a delay: the one that the answer tells, or else the bounds of it, as the
+// request may take effect some time late, and by a clock that is wrong by some seconds.
 func Placed(o *checker.Op, wait, late time.Duration, next string) {
 	if wait == 0 || o.Unchanged {
 		return
