@@ -104,6 +104,9 @@ type Plan struct {
 // those of few keys with many.
 const round = 20 * time.Second
 
+// grid is the distance of the times that have instants, so that definitions have some in common.
+const grid = time.Second
+
 // largestStep is that of a clock.
 const largestStep = 10 * time.Second
 
@@ -204,8 +207,6 @@ func define(r *rand.Rand, o *Op, n *int) {
 	case draw < 7:
 		o.Steps = true
 	}
-	// On a grid, so that definitions have instants in common.
-	const grid = time.Second
 	for range 1 + r.IntN(6) {
 		o.Instants = append(o.Instants, (o.At+upTo(r, 12*time.Second)).Truncate(grid)+grid)
 	}
@@ -231,6 +232,9 @@ func (p *Plan) addFaults(r *rand.Rand, w World) {
 	var everywhere time.Duration // the end of the last fault that was about all
 	busy := make([]time.Duration, p.Replicas)
 	for at := 3*time.Second + upTo(r, 3*time.Second); at < p.Until; at += time.Second + upTo(r, 5*time.Second) {
+		if r.IntN(2) == 0 { // while something is being delivered
+			at = at.Truncate(grid) + grid + 5*time.Millisecond + upTo(r, 100*time.Millisecond)
+		}
 		f := Fault{What: kinds[r.IntN(len(kinds))], At: at, Replica: r.IntN(p.Replicas)}
 		f.For = 200*time.Millisecond + upTo(r, 6*time.Second)
 		switch f.What {

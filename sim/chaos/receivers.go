@@ -113,7 +113,11 @@ func (r *replica) take(response http.ResponseWriter, request *http.Request) {
 		took = true
 		return
 	default:
-		if !wait(r.chance(30 * time.Millisecond)) {
+		most := 30 * time.Millisecond
+		if r.coin() { // so that faults come meanwhile
+			most = 600 * time.Millisecond
+		}
+		if !wait(r.chance(most)) {
 			return
 		}
 	}
