@@ -112,7 +112,11 @@ func Open(ctx context.Context, o Options, log *slog.Logger) (*Parts, error) {
 	if err := p.openSenders(); err != nil {
 		return nil, errors.Join(err, p.closers.Close())
 	}
-	opened, err := awaitStore(ctx, o.Store, o.StoreWait, log)
+	var opened store.Store
+	err = awaitStore(ctx, o.StoreWait, log, func() (err error) {
+		opened, err = OpenStore(ctx, o.Store)
+		return err
+	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("--store: %w", err), p.closers.Close())
 	}
@@ -143,7 +147,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	cfg.Registerer, cfg.Traces = registry, p.traces.spans()
 	records := bounded.Records(jobs)
 	var err error
-	if s.secrets, err = openSecrets(ctx, records, p.keyring, p.log); err != nil {
+	if s.secrets, err = openSecrets(ctx, records, p.keyring, p.options.StoreWait, p.log); err != nil {
 		return nil, errors.Join(err, s.closers.Close())
 	}
 	showSecrets(registry, s.secrets)
@@ -291,12 +295,12 @@ func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// openSecrets reads the secrets in a store.
+// openSecrets reads the secrets in a store. While the store can't be reached again, it retries for the duration wait.
 func openSecrets(
-	ctx context.Context, records store.Records, keys *secrets.Keyring, log *slog.Logger,
+	ctx context.Context, records store.Records, keys *secrets.Keyring, wait time.Duration, log *slog.Logger,
 ) (*secrets.Secrets, error) {
 	s := secrets.New(records, keys, log)
-	err := s.Load(ctx)
+	err := awaitStore(ctx, wait, log, func() error { return s.Load(ctx) })
 	if missing, ok := errors.AsType[*secrets.MissingKeyError](err); ok {
 		return nil, cli.Usage(missing)
 	}

@@ -144,26 +144,26 @@ func writers(rawURL string) int {
 	return max(k.writers, 1)
 }
 
-// awaitStore opens a store. While the store can't be reached, it retries for the duration wait. The last attempt may
-// begin at the end of that time.
-func awaitStore(ctx context.Context, rawURL string, wait time.Duration, log *slog.Logger) (store.Store, error) {
+// awaitStore calls a function that needs the store. While the store can't be reached, it retries for the duration wait.
+// The last attempt may begin at the end of that time.
+func awaitStore(ctx context.Context, wait time.Duration, log *slog.Logger, call func() error) error {
 	const pause, tell = time.Second, 5 * time.Second
 	end := time.Now().Add(wait)
 	var told time.Time
 	for {
-		s, err := OpenStore(ctx, rawURL)
+		err := call()
 		left := time.Until(end)
 		switch {
 		case err == nil || !errors.Is(err, store.ErrUnavailable):
-			return s, err
+			return err
 		case ctx.Err() != nil:
-			return nil, err
+			return err
 		case wait == 0:
-			return nil, fmt.Errorf("%w (is it there, and can it be reached from here? --store-wait=1m would keep trying for a "+
+			return fmt.Errorf("%w (is it there, and can it be reached from here? --store-wait=1m would keep trying for a "+
 				"minute)",
 				err)
 		case left <= 0:
-			return nil, fmt.Errorf("%w (is it there, and can it be reached from here? it was tried for --store-wait=%s)", err,
+			return fmt.Errorf("%w (is it there, and can it be reached from here? it was tried for --store-wait=%s)", err,
 				wait)
 		case time.Since(told) >= tell:
 			log.Warn("the store can't be reached, retrying", "for", left.Round(time.Second), "error", err)
