@@ -292,8 +292,16 @@ func TestCancellation(t *testing.T) {
 	}
 	for name, one := range map[string]struct {
 		sent   []Delivery
+		fast   time.Duration // the clock of the put's replica
 		broken bool
-	}{"one is not counted": {nil, true}, "it was fired before": {[]Delivery{fired}, false}} {
+	}{
+		"one is not counted":                   {nil, 0, true},
+		"it was fired before":                  {[]Delivery{fired}, 0, false},
+		"it had passed for the put's replica":  {nil, 29 * time.Second, false},
+		"it had not passed for the put's, yet": {nil, 28 * time.Second, true},
+	} {
+		put := put
+		put.Ahead = one.fast
 		h := history([]Op{put, cancel}, one.sent...)
 		if got := slices.Contains(broken(h), "counts of a cancellation"); got != one.broken {
 			t.Errorf("%s: it is broken: %v", name, got)

@@ -43,8 +43,11 @@ func (k *keyed) cancelled() {
 		if put == nil || put.Schedule.Every > 0 || len(put.Schedule.Instants) == 0 {
 			continue
 		}
-		ahead := 0
-		for _, at := range put.Schedule.Between(c.Returned.Add(max(0, c.Ahead)+2*time.Second), k.Ended.Add(time.Hour)) {
+		from, ahead := c.Returned.Add(max(0, c.Ahead)+2*time.Second), 0
+		if skipped := put.Returned.Add(put.Ahead); skipped.After(from) { // those that had passed by the clock of its replica
+			from = skipped
+		}
+		for _, at := range put.Schedule.Between(from, k.Ended.Add(time.Hour)) {
 			if !k.sentBefore(at, c.Returned) { // by a clock that is ahead
 				ahead++
 			}
