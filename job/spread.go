@@ -22,12 +22,12 @@ func (o *Options) FiresAt(of *Occurrence) time.Time {
 	if of.Part != nil {
 		text, instant = text+"/"+of.Part.Subscriber, 0
 	}
-	moved, _ := bits.Mul64(fraction(of.Name.Tenant, text, instant), uint64(window)) //nolint:gosec // it is positive
-	return at.Add(time.Duration(moved) * time.Millisecond)                          //nolint:gosec // it is less than window
+	moved, _ := bits.Mul64(fraction(of.Name.Tenant, text, instant), uint64(window)) //nolint:gosec // positive
+	return at.Add(time.Duration(moved) * time.Millisecond)                          //nolint:gosec // it is less
 }
 
-// fraction returns an evenly distributed fraction of 2^64. The last number in the text moves it by the golden ratio, all
-// else by a hash: keys that are numbered get fractions at nearly equal distances. By a hash alone, the fullest of 900
+// fraction returns an evenly distributed fraction of 2^64. The last number in the text moves it by the golden ratio,
+// all else by a hash: keys that are numbered get fractions at nearly equal distances. By a hash alone, the fullest of 900
 // seconds would have twice as many of 10,000 as the others.
 func fraction(tenant, text string, instant int64) uint64 {
 	const digits, golden = "0123456789", 0x9E3779B97F4A7C15

@@ -23,8 +23,8 @@ func rawOf(c net.Conn) syscall.RawConn {
 	return raw
 }
 
-// untouched reports whether an idle connection has neither received bytes nor ended. Received bytes are lost. It is true if
-// the state is unknown.
+// untouched reports whether an idle connection has neither received bytes nor ended. Received bytes are lost. It is
+// true if the state is unknown.
 func untouched(raw syscall.RawConn) bool {
 	if raw == nil {
 		return true
