@@ -27,8 +27,8 @@ func (o *Options) FiresAt(of *Occurrence) time.Time {
 }
 
 // fraction returns an evenly distributed fraction of 2^64. The last number in the text moves it by the golden ratio,
-// all else by a hash: keys that are numbered get fractions at nearly equal distances. By a hash alone, the fullest of 900
-// seconds would have twice as many of 10,000 as the others.
+// all else by a hash: keys that are numbered get fractions at nearly equal distances. By a hash alone, the fullest of
+// 900 seconds would have twice as many of 10,000 as the others.
 func fraction(tenant, text string, instant int64) uint64 {
 	const digits, golden = "0123456789", 0x9E3779B97F4A7C15
 	end := strings.LastIndexAny(text, digits) + 1
