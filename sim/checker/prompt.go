@@ -14,7 +14,7 @@ func (k *keyed) prompt() {
 		first := !seen[d.ID]
 		seen[d.ID] = true
 		puts := k.defining(d.N)
-		if k.Prompt == 0 || !first || len(puts) != 1 || !puts[0].succeeded() || puts[0].Kind == Amend || k.loose(d) {
+		if k.Prompt == 0 || !first || len(puts) == 0 || !puts[0].succeeded() || puts[0].Kind == Amend || k.loose(d) {
 			continue
 		}
 		due := d.Instant
