@@ -22,8 +22,8 @@ func (k *keyed) failedBefore(id string, o *Op) bool {
 	})
 }
 
-// standAlone: an instant that no put has was triggered; and what was triggered or redriven, and acknowledged, is taken, or
-// is a dead letter, or may have been cancelled.
+// standAlone: an instant that no put has was triggered; and what was triggered or redriven, and acknowledged, is taken,
+// or is a dead letter, or may have been cancelled.
 func (k *keyed) standAlone() {
 	triggered := k.triggered()
 	for _, d := range k.sent {
@@ -77,7 +77,8 @@ func (k *keyed) mayCancelSince(from time.Time) bool {
 // lettersOf returns how many dead letters an occurrence may have had at a redrive: one for each job that has it.
 func (k *keyed) lettersOf(d *Delivery, redrive *Op) (n int) {
 	for _, o := range k.ops {
-		if (o.Kind == Put || o.Kind == Create) && o.maybe() && o.Schedule.Has(d.Instant) && o.Invoked.Before(k.latest(redrive)) {
+		if (o.Kind == Put || o.Kind == Create) && o.maybe() && o.Schedule.Has(d.Instant) &&
+			o.Invoked.Before(k.latest(redrive)) {
 			n++
 		}
 	}

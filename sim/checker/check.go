@@ -385,8 +385,8 @@ func (k *keyed) heldFor(d *Delivery) time.Duration {
 	return k.CallbackTimeout + time.Second
 }
 
-// stoodStill reports whether a replica stood still just before a delivery, perhaps between its last look at the clock and
-// the sending.
+// stoodStill reports whether a replica stood still just before a delivery, perhaps between its last look at the clock
+// and the sending.
 func (k *keyed) stoodStill(d *Delivery) bool {
 	return slices.ContainsFunc(k.Troubles, func(t Trouble) bool {
 		return t.What == "stall" && t.Replica == d.Replica && t.From.Before(d.Begun) && t.To.After(d.Begun.Add(-time.Second))

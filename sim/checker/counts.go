@@ -83,8 +83,8 @@ func (k *keyed) countedPut() (put *Op, alone bool) {
 	return put, alone
 }
 
-// tally bounds what a put's job must have counted. Of a recurring job, those ticks are in doubt that were at hand when it
-// was put, and, unless it is alone, those of the job before that may have been pending then.
+// tally bounds what a put's job must have counted. Of a recurring job, those ticks are in doubt that were at hand when
+// it was put, and, unless it is alone, those of the job before that may have been pending then.
 func (k *keyed) tally(put *Op, alone bool) (t tally) {
 	from, until := put.Invoked.Add(-max(put.Behind, wrong)), put.Returned.Add(max(put.Ahead, wrong))
 	instants := put.Schedule.Instants
@@ -125,8 +125,8 @@ func (k *keyed) toldFor(at time.Time) bool {
 	return slices.ContainsFunc(k.sent, func(d *Delivery) bool { return d.Told && d.Instant.Equal(at) && !k.unwritten(d) })
 }
 
-// uncountedFailure reports whether a failure of an instant may not be counted: the store counts it by a write of its own,
-// and a fault may have come before that.
+// uncountedFailure reports whether a failure of an instant may not be counted: the store counts it by a write of its
+// own, and a fault may have come before that.
 func (k *keyed) uncountedFailure(at time.Time) bool {
 	var last *Delivery
 	for _, d := range k.sent {

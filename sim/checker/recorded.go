@@ -15,8 +15,8 @@ type attempt struct {
 }
 
 // historyTold: each attempt of the service's history was seen by the receiver, with the outcome that history tells, and
-// each attempt that the receiver saw is in history, unless its replica ended before it had written the entry, and history
-// tells that entries of that time may be missing.
+// each attempt that the receiver saw is in history, unless its replica ended before it had written the entry, and
+// history tells that entries of that time may be missing.
 func (k *keyed) historyTold() {
 	seen, told := map[attempt][]*Delivery{}, map[attempt]bool{}
 	for _, d := range k.sent {
