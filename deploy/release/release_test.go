@@ -68,6 +68,7 @@ func TestRelease(t *testing.T) {
 
 	image := imageIn(t, one(t, first, "*_image.tar"))
 	t.Run("image", func(t *testing.T) { checkImage(t, image) })
+	t.Run("container", func(t *testing.T) { checkContainer(t, one(t, first, "*_image.tar")) })
 	t.Run("push", func(t *testing.T) {
 		tag := regexp.MustCompile(`_(.*)_image`).FindStringSubmatch(filepath.Base(one(t, first, "*_image.tar")))[1]
 		to, err := name.NewTag(repository + ":" + tag)
@@ -283,6 +284,29 @@ func checkImage(t *testing.T, image v1.Image) {
 		t.Errorf("the image has %d certificates", n)
 	}
 	serve(t, root, "/", file.Config.Env, append(slices.Clone(file.Config.Entrypoint), file.Config.Cmd...))
+}
+
+// checkContainer loads the image into a container engine with a storage of its own, and has the demo deliver in a
+// container.
+func checkContainer(t *testing.T, archive string) {
+	folder, err := os.MkdirTemp("", "podman") // Podman refuses long paths
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	podman := func(args ...string) string {
+		return output(t, "podman", append([]string{
+			"--root=" + folder + "/root", "--runroot=" + folder + "/run", "--storage-driver=vfs",
+			"--cgroup-manager=cgroupfs", "--runtime=runc", // which need no systemd, and work in a container too
+		}, args...)...)
+	}
+	_, image, _ := strings.Cut(podman("load", "--quiet", "--input="+archive), "Loaded image: ")
+	// More than the limits of this process may be forbidden.
+	said := podman("run", "--rm", "--network=none", "--read-only", "--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024",
+		strings.TrimSpace(image), "demo")
+	if !strings.Contains(said, "11 of 11 delivered") {
+		t.Errorf("in a container, the demo prints\n%s", said)
+	}
 }
 
 // checkArchive runs the program of an archive.
