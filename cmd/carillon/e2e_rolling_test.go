@@ -68,9 +68,9 @@ func (c *cluster) rollingRestart(replicas int, calm time.Duration, options ...st
 	c.expectDeliveries(int(clients.accepted.Load()))
 	before := c.lateness("before", func(instant time.Time) bool { return instant.Before(began) })
 	meanwhile := c.lateness("meanwhile", func(instant time.Time) bool { return !instant.Before(began) })
-	// A replica that kept its turns would delay its occurrences by seconds. A replica that starts beside others takes the
-	// processor from them.
-	if calm > 0 && meanwhile > before+time.Second {
+	// Occurrences that a stopping replica kept would be late by a lease. A starting replica takes the processor from the
+	// others, and so do other tests.
+	if calm > 0 && meanwhile > before+5*time.Second {
 		t.Errorf("the 99th percentile of the lateness is %v, and was %v before the replicas were replaced", meanwhile, before)
 	}
 }
