@@ -70,10 +70,12 @@ func lateAt(err error) (micros int64, late bool) {
 }
 
 // refused reports whether the server itself has answered that a transaction failed, so that it will never be committed.
-// An error that ends a connection, or comes from a pooler, may have come in the middle of a commit.
+// An error that ends a connection, or comes from a pooler, may have come in the middle of a commit. The driver calls it
+// safe to retry that a connection is closed, even if it finds that while it waits for the answer.
 func refused(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && e.SeverityUnlocalized == "ERROR" && !strings.HasPrefix(e.Code, "08") || pgconn.SafeToRetry(err)
+	return ok && e.SeverityUnlocalized == "ERROR" && !strings.HasPrefix(e.Code, "08") ||
+		pgconn.SafeToRetry(err) && !errors.Is(err, pgconn.ErrConnClosed)
 }
 
 func transient(err error) bool {

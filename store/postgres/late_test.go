@@ -44,6 +44,41 @@ func TestLate(t *testing.T) {
 	}
 }
 
+// TestAnswerCut: if the server's answer to a change breaks off anywhere, a change that was made is not told to have
+// changed nothing.
+func TestAnswerCut(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"put", "replace and carry over"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sc := newSchema(t, serverURL)
+			beside := sc.open()
+			r := newRelay(t, sc.url)
+			through, err := postgres.Open(t.Context(), with(t, r.url, "pool_max_conns", "1"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer through.Close()
+			for place, cut := 0, true; cut; place += 11 {
+				mutation := func(prefix string) storetest.Mutation {
+					mutations := storetest.Mutations(t, beside, fmt.Sprintf("%s %d ", prefix, place))
+					return mutations[slices.IndexFunc(mutations, func(m storetest.Mutation) bool { return m.Name == name })]
+				}
+				// A similar change is made before, on the connection that is then there, so that the statements are prepared.
+				before, m := mutation("before"), mutation("then")
+				if err := before.Do(t.Context(), through); err != nil {
+					t.Fatal(err)
+				}
+				then, end := storetest.Contents(t, beside), r.cutAfter(place)
+				err := m.Do(t.Context(), through)
+				if cut = end(); errors.Is(err, store.ErrNotDone) {
+					storetest.Unchanged(t, fmt.Sprintf("%s, cut after %d bytes", name, place), then, storetest.Contents(t, beside))
+				}
+			}
+		})
+	}
+}
+
 // TestLateAnywhere: if the messages of a change are delayed from any one on, the rest changes nothing when it arrives.
 func TestLateAnywhere(t *testing.T) {
 	t.Parallel()

@@ -27,6 +27,9 @@ type relay struct {
 
 	delay time.Duration // of the server's messages
 
+	cutting bool // the server's messages break off
+	left    int  // bytes until then
+
 	hold    func(n int, kind byte) bool // reports whether to delay from the n-th client message on, from 0
 	sent    int
 	holding bool          // something is held
@@ -90,6 +93,21 @@ func (r *relay) rewrite(from, to string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.from, r.to = []byte(from), []byte(to)
+}
+
+// cutAfter breaks the server's next answers off after some bytes, once. The function that it returns ends that, and reports
+// whether it has happened.
+func (r *relay) cutAfter(bytes int) (end func() (cut bool)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cutting, r.left = true, bytes
+	return func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		cut := !r.cutting
+		r.cutting = false
+		return cut
+	}
 }
 
 // slow delays the server's messages.
@@ -178,7 +196,17 @@ func (r *relay) pass(to io.Writer, from io.Reader, server net.Conn) {
 				said = bytes.ReplaceAll(said, r.from, r.to)
 			}
 		}
+		broken := from == io.Reader(server) && r.cutting && len(said) > r.left
+		if broken {
+			said, r.cutting = said[:r.left], false
+		} else if from == io.Reader(server) {
+			r.left -= len(said)
+		}
 		r.mu.Unlock()
+		if broken {
+			_, _ = to.Write(said)
+			return
+		}
 		if silent {
 			continue
 		}
