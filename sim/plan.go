@@ -421,8 +421,8 @@ func (d *drafter) operators() {
 	}
 }
 
-// backlog adds a tenant with some hundreds of occurrences that are due at one moment and whose receivers take their time,
-// beside two with few that are to be punctual. The receiver is a single slow one, or there are several that are not
+// backlog adds a tenant with some hundreds of occurrences that are due at one moment and whose receivers take their
+// time, beside two with few that are to be punctual. The receiver is a single slow one, or there are several that are not
 // slow enough for replicas to hold them back.
 func (d *drafter) backlog() {
 	due := d.upTo(d.Until.D())/grid*grid + grid
@@ -432,8 +432,8 @@ func (d *drafter) backlog() {
 	}
 	put := func(tenant string, i int, o Op) {
 		d.n++
-		o.Kind, o.Tenant, o.Key, o.Replica, o.N = checker.Put, tenant, fmt.Sprintf("%s-%d", tenant, i), d.IntN(d.Replicas), d.n
-		o.Attempts, o.Again = 2, 2
+		o.Kind, o.Tenant, o.Key, o.N = checker.Put, tenant, fmt.Sprintf("%s-%d", tenant, i), d.n
+		o.Replica, o.Attempts, o.Again = d.IntN(d.Replicas), 2, 2
 		d.Ops = append(d.Ops, o)
 	}
 	for i := range jobs {
@@ -445,9 +445,12 @@ func (d *drafter) backlog() {
 	}
 	const quick = 20
 	put("punctual", 0, Op{
-		At: max(0, due-span(20*time.Second)), Every: grid, End: due + span(30*time.Second), CatchUp: "all", To: "quick", Takes: quick,
+		At: max(0, due-span(20*time.Second)), Every: grid, End: due + span(30*time.Second), CatchUp: "all",
+		To: "quick", Takes: quick,
 	})
 	for i := range 8 {
-		put("soon", i, Op{At: due + d.upTo(10*time.Second), Wait: 1 + d.upTo(300*time.Millisecond), To: "quick", Takes: quick})
+		put("soon", i, Op{
+			At: due + d.upTo(10*time.Second), Wait: 1 + d.upTo(300*time.Millisecond), To: "quick", Takes: quick,
+		})
 	}
 }

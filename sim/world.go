@@ -17,8 +17,8 @@ import (
 // link is the longest time that a request is under way between a client and a replica.
 const link = 4 * time.Second
 
-// prompt is the time within which few deliveries begin. A poll interval is longer: so a poll does not hide it if nothing
-// else tells a replica what is due.
+// prompt is the time within which few deliveries begin. A poll interval is longer: so a poll does not hide it if
+// nothing else tells a replica what is due.
 const prompt = 600 * time.Millisecond
 
 // world is a run under way.

@@ -119,7 +119,8 @@ func (c caught) any() bool {
 
 // row returns a fault's row of the table.
 func (c caught) row(f *seeded) string {
-	return fmt.Sprintf("| `%s`: %s | %s | %s | %s | %s | %s |", f.name, f.text, quoted(f.rule), c.suite, c.commands, c.kept, c.random)
+	return fmt.Sprintf("| `%s`: %s | %s | %s | %s | %s | %s |",
+		f.name, f.text, quoted(f.rule), c.suite, c.commands, c.kept, c.random)
 }
 
 // teeth tries faults one by one.
@@ -301,7 +302,8 @@ func (t *teeth) simulate(ctx context.Context, replaced map[string]string) (kept,
 
 // first runs histories, several at a time, until one finds the fault. It returns the number of the first one that does,
 // from 0, and the rule that it breaks; no rule if none does.
-func (t *teeth) first(ctx context.Context, s *search, n int, history func(i int) string) (found int, rule string, err error) {
+func (t *teeth) first(ctx context.Context, s *search, n int, history func(i int) string) (
+	found int, rule string, err error) {
 	var lock sync.Mutex
 	next, end := 0, n // those at or after the end need not run
 	take := func() (i int, more bool) {

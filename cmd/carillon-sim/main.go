@@ -53,7 +53,8 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	f.StringVar(&o.plan, "plan", "", "run the plan in this file instead, such as one of sim/testdata")
 	f.IntVar(&o.repeat, "repeat", 1, "run each history so many times, and fail if one differs")
 	f.BoolVar(&o.show, "show", false, "print what happened in each history")
-	f.BoolVar(&o.keep, "keep", false, "keep the least plan that breaks a guarantee as sim/testdata/seed-N.json, for the tests")
+	f.BoolVar(&o.keep, "keep", false,
+		"keep the least plan that breaks a guarantee as sim/testdata/seed-N.json, for the tests")
 	f.BoolVar(&o.quick, "quick", false, "build with the plain runtime: sooner, but a seed may give different histories")
 	f.StringVar(&o.faults, "faults", "", "seed the faults of these patches of sim/faults into the code, one by one, and "+
 		"write what catches each to the table in docs/verification.md: names with commas, \"all\", or \"untried\", to go "+
