@@ -422,8 +422,8 @@ func (d *drafter) operators() {
 }
 
 // backlog adds a tenant with some hundreds of occurrences that are due at one moment and whose receivers take their
-// time, beside two with few that are to be punctual. The receiver is a single slow one, or there are several that are not
-// slow enough for replicas to hold them back.
+// time, beside two with few that are to be punctual. The receiver is a single slow one, or there are several that are
+// not slow enough for replicas to hold them back.
 func (d *drafter) backlog() {
 	due := d.upTo(d.Until.D())/grid*grid + grid
 	jobs, each, takes := 1, 200, span(3*time.Second)+d.upTo(2*time.Second)

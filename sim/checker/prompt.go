@@ -23,7 +23,8 @@ func (k *keyed) prompt() {
 		}
 		late := d.Begun.Sub(due)
 		if late > k.Prompt && late > k.Prompt+k.spread() && k.few(d, due) && !k.meddled(puts[0], due, d.Begun) {
-			k.report("few deliveries are prompt", d.Begun, "instant %s of tenant %q was fired %s late, at receivers that are well",
+			k.report("few deliveries are prompt", d.Begun,
+				"instant %s of tenant %q was fired %s late, at receivers that are well",
 				k.clock(d.Instant), d.Tenant, late)
 		}
 	}
