@@ -62,8 +62,8 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	f.StringVar(&o.store, "store", "", "run real replicas on the store of this URL instead, which must be empty")
 	f.StringVar(&o.control, "control", "", "a program that stops, starts and kills the store's server, by these words")
 	f.StringVar(&o.disk, "disk", "", "a folder on a disk of its own that has the store; it is filled")
-	f.StringVar(&o.program, "carillon", "", "the program of the replicas on a real store, such as one with a seeded fault; "+
-		"empty for that of this repository, built with clocks that can be set")
+	f.StringVar(&o.program, "carillon", "", "the program of the replicas on a real store, such as one with a seeded "+
+		"fault; empty for that of this repository, built with clocks that can be set")
 	f.Float64Var(&o.minutes, "minutes", 2, "how long there are faults on a real store")
 	if err := f.Parse(args); err != nil {
 		return o, err
