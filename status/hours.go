@@ -66,9 +66,9 @@ func (w *Watch) hoursThat(wanted func(*hourSlot) bool) (all []Hour) {
 	if w == nil {
 		return nil
 	}
+	oldest := hourOf(w.now()) - DayHours
 	w.lock.Lock()
 	defer w.lock.Unlock()
-	oldest := hourOf(w.now()) - DayHours
 	for i := range w.hours {
 		if h := w.hours[i]; h.fired > 0 && h.number > oldest && wanted(&h) { // a copy
 			all = append(all, h.hour())

@@ -111,9 +111,9 @@ func (w *Watch) Fired(of job.Name, late time.Duration) {
 	if w == nil || job.Reserved(of.Key) {
 		return
 	}
+	now := w.now()
 	w.lock.Lock()
 	defer w.lock.Unlock()
-	now := w.now()
 	number := now.UnixMilli() / latenessStep.Milliseconds()
 	w.lateness[number%int64(len(w.lateness))].count(number, late)
 	w.countHour(now, late)
@@ -127,10 +127,11 @@ func (w *Watch) Missed(of job.Name, n int) {
 	if w == nil || job.Reserved(of.Key) {
 		return
 	}
+	now := w.now()
 	w.lock.Lock()
 	defer w.lock.Unlock()
 	for _, o := range w.objectives {
-		o.count(of.Tenant, n, true, w.now())
+		o.count(of.Tenant, n, true, now)
 	}
 }
 
@@ -195,9 +196,9 @@ func (w *Watch) Counts() Counts {
 	if w == nil {
 		return c
 	}
+	now := w.now()
 	w.lock.Lock()
 	defer w.lock.Unlock()
-	now := w.now()
 	oldest := now.Add(-LatenessWindow).UnixMilli() / latenessStep.Milliseconds()
 	for i := range w.lateness {
 		s := &w.lateness[i]

@@ -108,9 +108,10 @@ func (d *destination) done(p *Pass, v Verdict, now time.Time) {
 // noticed, however long the parked callbacks still have to wait. Free reports that the callback returns before its own
 // time, so that the attempt is not counted. Call Again after Done.
 func (p *Pass) Again(id job.ID, own time.Duration) (after time.Duration, free bool) {
+	now := p.set.now()
 	p.set.lock.Lock()
 	defer p.set.lock.Unlock()
-	c, now := p.leads, p.set.now()
+	c := p.leads
 	if c == nil || !c.open() {
 		return own, false
 	}

@@ -27,6 +27,7 @@ type Set struct {
 }
 
 // New makes a set. Now is [time.Now], or another clock with a monotonic reading: the set never uses the wall clock.
+// It is not called while other callbacks wait for that.
 func New(p Policy, now func() time.Time) *Set {
 	return &Set{policy: p, now: now, all: make(map[string]*destination), active: make(map[*destination]struct{})}
 }
@@ -86,6 +87,7 @@ func (s *Set) Enter(ctx context.Context, name string, l Limits) (*Pass, error) {
 	case <-patience.C:
 	case <-ctx.Done():
 	}
+	now := s.now()
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	d := s.all[name] // it is kept while a callback waits
@@ -95,7 +97,6 @@ func (s *Set) Enter(ctx context.Context, name string, l Limits) (*Pass, error) {
 	default:
 	}
 	d.waiting = slices.DeleteFunc(d.waiting, func(other *waiter) bool { return other == w })
-	now := s.now()
 	d.admitWaiting(s, now) // a callback behind it may have a higher limit
 	switch err := ctx.Err(); {
 	case err != nil:
@@ -252,9 +253,10 @@ func (p *Pass) Done(v Verdict) {
 
 // Cancel ends the permission of a callback that was not sent.
 func (p *Pass) Cancel() {
+	now := p.set.now()
 	p.set.lock.Lock()
 	defer p.set.lock.Unlock()
-	p.leave(p.set.now())
+	p.leave(now)
 }
 
 // leave makes room for another callback.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/dispatcher/destinations"
+	"github.com/carillon-scheduler/carillon/job"
 )
 
 var policy = destinations.Policy{
@@ -426,4 +427,44 @@ func TestForget(t *testing.T) {
 			t.Errorf("known are %v, want %v", names, want)
 		}
 	})
+}
+
+// TestClockThatStandsStill: a callback holds up no other while it reads the clock, though its replica may stand still in
+// that moment.
+func TestClockThatStandsStill(t *testing.T) {
+	var set *destinations.Set
+	var stands sync.Mutex
+	set = destinations.New(policy, func() time.Time {
+		if !stands.TryLock() { // this is another one's look at the clock
+			return time.Now()
+		}
+		defer stands.Unlock()
+		seen := make(chan struct{})
+		go func() {
+			defer close(seen)
+			set.States()
+		}()
+		select {
+		case <-seen:
+		case <-time.After(10 * time.Second):
+			t.Error("the clock is read while all others wait")
+		}
+		return time.Now()
+	})
+	one := destinations.Limits{InFlight: 1}
+	enter := func() *destinations.Pass {
+		pass, err := set.Enter(t.Context(), "d", one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pass
+	}
+	enter().Done(destinations.Well) // so it is quick, and the next ones wait for it
+	pass := enter()
+	if _, err := set.Enter(t.Context(), "d", one); err == nil {
+		t.Error("two are under way")
+	}
+	pass.Done(destinations.Failed)
+	pass.Again(job.ID{}, time.Second)
+	enter().Cancel()
 }
