@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"context"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -49,14 +50,19 @@ func (a *api) control(
 	ctx, cancel, _ := a.inTime(c.Request)
 	defer cancel()
 	now := a.now()
-	if _, err := a.readableJob(ctx, name, now); err != nil {
+	before, err := a.readableJob(ctx, name, now)
+	if err != nil {
 		return err
 	}
 	version := a.stamp()
 	if err := change(ctx, name, version, now); err != nil {
 		return err
 	}
-	status, err := store.ReadJob(ctx, a.Store, name) // again: a job that had the state already keeps its version
+	// Again, since a job that had the state already keeps its version. A job that was cancelled since has changed before.
+	status, err := store.ReadJob(ctx, a.Store, name)
+	if errors.Is(err, store.ErrNotFound) {
+		status, err = controlledBefore(before, kind, version, now), nil
+	}
 	if err != nil {
 		return err
 	}
@@ -70,6 +76,17 @@ func (a *api) control(
 		State:    statusState(status),
 		PausedAt: instantText(status.PausedAt),
 	})
+}
+
+// controlledBefore returns the state of a job after its pause or resume, from the state before.
+func controlledBefore(s store.JobStatus, kind history.Kind, version job.Revision, now time.Time) store.JobStatus {
+	if pauses := kind == history.Paused; s.PausedAt.IsZero() == pauses {
+		s.Version, s.PausedAt = version, time.Time{}
+		if pauses {
+			s.PausedAt = now
+		}
+	}
+	return s
 }
 
 // commanded reads a request that has a job in its path and nothing else.

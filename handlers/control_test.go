@@ -1,6 +1,7 @@
 package handlers_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -287,5 +288,58 @@ func TestControlThatFails(t *testing.T) {
 		if got := a.takeWakes(); len(got) > 0 || a.takeExpanding() > 0 {
 			t.Errorf("%s: woken for %v", verb, got)
 		}
+	}
+}
+
+type jobStore interface{ store.Jobs }
+
+// cancelledSince is a store in which a job is cancelled as soon as it is paused or resumed, if cancels is set.
+type cancelledSince struct {
+	jobStore
+	cancels bool
+}
+
+func (s *cancelledSince) Pause(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
+	return s.after(ctx, s.jobStore.Pause(ctx, name, version, now), name, now)
+}
+
+func (s *cancelledSince) Resume(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
+	return s.after(ctx, s.jobStore.Resume(ctx, name, version, now), name, now)
+}
+
+func (s *cancelledSince) after(ctx context.Context, err error, name job.Name, now time.Time) error {
+	if err != nil || !s.cancels {
+		return err
+	}
+	_, err = s.Cancel(ctx, []job.Name{name}, store.Asked{Now: now})
+	return err
+}
+
+// TestCancelledSinceItChanged: a pause or resume that was made is answered so, even if the job is cancelled before the
+// answer. A 404 would say that nothing was changed, though occurrences may have fired since.
+func TestCancelledSinceItChanged(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		verb, state, pausedAt string
+		paused, same          bool // before; whether it keeps its version
+	}{
+		{verb: "pause", state: "paused", pausedAt: at(time.Minute)},
+		{verb: "pause", state: "paused", pausedAt: at(0), paused: true, same: true},
+		{verb: "resume", state: "scheduled", paused: true},
+		{verb: "resume", state: "scheduled", same: true},
+	} {
+		s := &cancelledSince{}
+		a := newAPI(t, func(c *handlers.Config) { s.jobStore, c.Store = c.Store, s })
+		version := decode[accepted](a.call("PUT", "/v1/jobs/a", body("a", time.Hour)).want(201)).Version
+		if test.paused {
+			version = a.control("pause").Version
+		}
+		a.advance(time.Minute)
+		s.cancels = true
+		got := a.control(test.verb)
+		if got.State != test.state || got.PausedAt != test.pausedAt || (got.Version == version) != test.same {
+			t.Errorf("%s, paused before: %t: %+v", test.verb, test.paused, got)
+		}
+		a.call("POST", "/v1/jobs/a/"+test.verb, "").want(404)
 	}
 }
