@@ -280,6 +280,9 @@ func (b *bench) priority(d *dispatcher.Dispatcher, name string) job.Priority {
 
 // Automatic priorities: new tenants come first, then those with few pending occurrences.
 func TestAutoPriority(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	bubble(t, func(b *bench) {
 		b.receiver.answers(quickly)
 		old := b.start.Add(-30 * 24 * time.Hour)

@@ -88,6 +88,9 @@ func (b *bench) expectParts(want []string) map[job.ID]bool {
 
 // A redriven occurrence keeps neither its job's recurrence nor its deadline.
 func TestRedriveKeepsNoRecurrence(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	bubble(t, func(b *bench) {
 		b.receiver.answers(func(_ context.Context, d callbacks.Delivery) error {
 			if d.Timestamp.Sub(b.start) == time.Hour {

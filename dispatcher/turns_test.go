@@ -149,6 +149,9 @@ func TestClaimsPerFiring(t *testing.T) {
 // sooner the more replicas there are. From then on, that replica stands in, and nothing is late. A few replicas take no
 // turns, and nothing is late at all.
 func TestTurnsOfADeadReplica(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	for _, n := range []int{3, 4, 6} {
 		bubble(t, func(b *bench) {
 			team := b.team(n, nil)

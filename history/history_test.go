@@ -64,6 +64,9 @@ func read(t testing.TB, records store.Records, f history.Filter, now time.Time, 
 // For every filter, a reader finds exactly the recorded entries, the newest first, over several pages: those of a
 // closed replica, of one that writes, and of one that died.
 func TestEveryEntryIsFound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	for name, open := range map[string]func(testing.TB) store.Store{
 		"memory": func(testing.TB) store.Store { return memory.New() }, "sqlite": openSQLite,
 	} {
