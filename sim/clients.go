@@ -56,7 +56,7 @@ func (w *world) observed(o *Op, seen checker.Op) {
 	w.record.Op(puts...)
 }
 
-// begin returns what is known of an operation before it is made.
+// begin returns the known part of an operation before it is made.
 func (w *world) begin(o *Op, replica int) checker.Op {
 	seen := checker.Op{
 		Kind: o.Kind, Key: o.Key, Tenant: o.Tenant, Caller: o.Caller, Replica: replica, N: o.N, Invoked: time.Now(),

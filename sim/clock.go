@@ -23,7 +23,7 @@ func (w *wall) step(by time.Duration) {
 	w.steps += by
 }
 
-// drift has the clock go wrong by some time per second, from now on. What it was wrong by a drift before is set right.
+// drift has the clock go wrong by some time per second, from now on. The error of a drift before is set right.
 func (w *wall) drift(rate time.Duration) {
 	w.lock.Lock()
 	defer w.lock.Unlock()

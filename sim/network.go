@@ -13,7 +13,7 @@ import (
 	"github.com/carillon-scheduler/carillon/sim/mongosim"
 )
 
-// network is what lies between the replicas and the store: it implements [mongosim.Gate] by the faults of a plan.
+// network is the link between the replicas and the store: it implements [mongosim.Gate] by the faults of a plan.
 type network struct {
 	interleaved bool
 

@@ -1,6 +1,6 @@
 // Package sim runs the whole program in a simulated world: real replicas (the HTTP API, the dispatcher, history), the
-// real store for MongoDB on a simulated server, on virtual time in one process. A seed makes a plan: what clients do,
-// and which faults there are. Running a plan gives a history, which package checker judges.
+// real store for MongoDB on a simulated server, on virtual time in one process. A seed makes a plan: the operations
+// of clients, and the faults. Running a plan gives a history, which package checker judges.
 //
 // A run needs a bubble of testing/synctest, so the package is run by its test and by the program carillon-sim.
 package sim
@@ -77,7 +77,7 @@ type Op struct {
 	Again int `json:",omitzero"`
 }
 
-// What a fault is.
+// The kinds of faults.
 const (
 	Crash     = "crash"     // the replica dies at its Nth command, before or after it takes effect; restarts after For
 	Stop      = "stop"      // the replica ends in good order, and starts again after For
@@ -373,7 +373,7 @@ func (d *drafter) overtaken(stall *Fault) {
 	}
 }
 
-// operators adds what operators do to the other tenant.
+// operators adds the changes of operators to the other tenant.
 func (d *drafter) operators() {
 	if d.IntN(3) == 0 {
 		at := d.upTo(d.Until.D())

@@ -8,7 +8,7 @@ import (
 	"github.com/carillon-scheduler/carillon/sim/record"
 )
 
-// Report is what became of a run.
+// Report is the result of a run.
 type Report struct {
 	Plan *Plan
 	// Digest is one of the whole time line: runs with the same digest were the same.

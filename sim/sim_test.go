@@ -143,7 +143,7 @@ func TestHistories(t *testing.T) {
 			n++
 			break
 		}
-		if n == 4 { // what is made once and kept has been made
+		if n == 4 { // all values that are made once and kept have been made
 			early = inUse()
 		}
 	}

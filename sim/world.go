@@ -18,7 +18,7 @@ import (
 const link = 4 * time.Second
 
 // prompt is the time within which few deliveries begin. A poll interval is longer: so a poll does not hide it if
-// nothing else tells a replica what is due.
+// nothing else tells a replica of due deliveries.
 const prompt = 600 * time.Millisecond
 
 // world is a run under way.
@@ -38,8 +38,7 @@ type world struct {
 	lives []*node
 }
 
-// Run runs a plan, in a bubble of testing/synctest, and returns what was observed. The lines tell what happened in the
-// world.
+// Run runs a plan, in a bubble of testing/synctest, and returns its history. The lines tell the events in the world.
 func Run(p *Plan) (checker.History, []record.Line) {
 	w := newWorld(p)
 	for i := range p.Replicas {
@@ -92,7 +91,7 @@ func newWorld(p *Plan) *world {
 // at is the time of a span from the beginning.
 func (w *world) at(s Span) time.Time { return w.record.Begun().Add(s.D()) }
 
-// restart starts a replica anew.
+// restart starts a replica again.
 func (w *world) restart(replica int) {
 	n := w.start(replica, len(w.lives))
 	w.net.with(func() { w.nodes[replica] = n })

@@ -236,7 +236,7 @@ func goEnv(ctx context.Context, name string) (string, error) {
 	return value, err
 }
 
-// command runs Go and returns what it prints.
+// command runs Go and returns its output.
 func command(ctx context.Context, dir string, args ...string) (string, error) {
 	c := exec.CommandContext(ctx, "go", args...)
 	c.Dir = dir

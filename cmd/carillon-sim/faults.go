@@ -18,15 +18,15 @@ import (
 )
 
 // Seeded faults are patches of the real code: each must be caught by the suite of stores, by the simulation, or by the
-// search of docs/protocol. The table of what catches each is in docs/verification.md.
+// search of docs/protocol. The table of the tests that catch each is in docs/verification.md.
 const (
 	faultsFolder = "sim/faults"
 	tableFile    = "docs/verification.md"
 	tableHead    = "| fault | rule of the search | suite of stores | recorded commands | kept plan | random history |"
 )
 
-// seeded is a seeded fault. Its patch begins with a text, which tells what is wrong then, and may have a line "Rule: "
-// with the rule of docs/protocol that the patch takes out of the code.
+// seeded is a seeded fault. Its patch begins with a text, which tells the effect of the fault, and may have a line
+// "Rule: " with the rule of docs/protocol that the patch takes out of the code.
 type seeded struct {
 	name, text, rule string
 	files            []string // that the patch changes
@@ -95,7 +95,7 @@ func (f *seeded) patched(ctx context.Context, root, folder string) (map[string]s
 	return replaced, nil
 }
 
-// inStore reports whether a fault is in a store, or in what stores share.
+// inStore reports whether a fault is in a store, or in the code that stores share.
 func (f *seeded) inStore() bool {
 	return slices.ContainsFunc(f.files, func(name string) bool {
 		folder := filepath.Dir(name)
@@ -103,11 +103,11 @@ func (f *seeded) inStore() bool {
 	})
 }
 
-// caught tells what has caught a fault; "–" is nothing, and a number of histories in parentheses those that found
-// nothing.
+// caught tells the tests that have caught a fault; "–" is nothing, and a number of histories in parentheses those that
+// found nothing.
 type caught struct{ suite, commands, kept, random string }
 
-// notTried is what did not run.
+// notTried stands for a test that did not run.
 const notTried = "not tried"
 
 // any reports whether anything has caught the fault.
@@ -131,7 +131,7 @@ type teeth struct {
 	plain *search // of the code without faults
 }
 
-// tryFaults tries seeded faults, and writes what catches each to the table. It fails if nothing catches one.
+// tryFaults tries seeded faults, and writes the tests that catch each to the table. It fails if nothing catches one.
 func tryFaults(ctx context.Context, out io.Writer, o options) error {
 	mod, err := goEnv(ctx, "GOMOD")
 	if err != nil {

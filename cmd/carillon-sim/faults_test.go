@@ -9,7 +9,7 @@ import (
 	"github.com/carillon-scheduler/carillon/docs/protocol/model"
 )
 
-// TestFaultsFit: the patches of the seeded faults fit the code, tell what they do, name rules that exist, and are the
+// TestFaultsFit: the patches of the seeded faults fit the code, tell their effects, name rules that exist, and are the
 // rows of the table.
 func TestFaultsFit(t *testing.T) {
 	const root = "../.."

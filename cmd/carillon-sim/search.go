@@ -31,7 +31,7 @@ const (
 	told = 10 * time.Second
 )
 
-// search runs histories, each in a process of its own, and prints what it finds.
+// search runs histories, each in a process of its own, and prints its findings.
 type search struct {
 	options
 	program
@@ -51,7 +51,7 @@ func newSearch(o options, p program, out io.Writer) *search {
 	return &search{options: o, program: p, out: out}
 }
 
-// run runs all histories. The error tells what broke.
+// run runs all histories. The error tells the failures.
 func (s *search) run(ctx context.Context) error {
 	s.begun = time.Now()
 	seeds := make(chan uint64)
@@ -95,7 +95,7 @@ func (s *search) run(ctx context.Context) error {
 	return err
 }
 
-// summary prints what has become of the histories. The error tells what broke.
+// summary prints the results of the histories. The error tells the failures.
 func (s *search) summary(took time.Duration) (err error) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
@@ -152,7 +152,7 @@ func (s *search) tell(ended chan struct{}) {
 	}
 }
 
-// try runs the history of a seed, or that of the plan of the command line, and prints what it breaks.
+// try runs the history of a seed, or that of the plan of the command line, and prints the guarantees that it breaks.
 func (s *search) try(ctx context.Context, seed uint64) error {
 	args := []string{"-sim.first=" + strconv.FormatUint(seed, 10), "-sim.show=" + strconv.FormatBool(s.show)}
 	if s.plan != "" {

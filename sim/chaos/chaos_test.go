@@ -125,7 +125,7 @@ func TestSentAgain(t *testing.T) {
 	}
 }
 
-// TestRelay: a relay passes what comes, and loses connections as its faults say.
+// TestRelay: a relay passes the bytes that come, and loses connections as its faults say.
 func TestRelay(t *testing.T) {
 	server, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -193,7 +193,7 @@ func TestRelay(t *testing.T) {
 	}
 }
 
-// TestJudge: what breaks a guarantee is told with the seed, the plan and a time line.
+// TestJudge: a broken guarantee is told with the seed, the plan and a time line.
 func TestJudge(t *testing.T) {
 	begun := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	at := func(s int) time.Time { return begun.Add(time.Duration(s) * time.Second) }

@@ -54,7 +54,7 @@ func (r *relay) begin(what string) {
 	}
 }
 
-// end ends a fault. What hangs is lost, so its connections are closed.
+// end ends a fault. Messages that hang are lost, so their connections are closed.
 func (r *relay) end(what string) {
 	r.lock.Lock()
 	defer r.lock.Unlock()
@@ -127,7 +127,7 @@ func (r *relay) serve(ctx context.Context, from net.Conn) {
 	<-done // one direction alone is of no use
 }
 
-// pump copies what comes. While messages are lost, each is lost by one chance in so many.
+// pump copies the bytes that come. While messages are lost, each is lost by one chance in so many.
 func (r *relay) pump(to io.Writer, from io.Reader, chance int) {
 	buffer := make([]byte, 64<<10)
 	for {

@@ -9,8 +9,8 @@ import (
 	"github.com/carillon-scheduler/carillon/sim/record"
 )
 
-// Judge judges a result, prints what was seen, and reports whether nothing was wrong. What is wrong is printed with the
-// seed, the plan and a time line.
+// Judge judges a result, prints the observations, and reports whether nothing was wrong. It prints each violation with
+// the seed, the plan and a time line.
 func (r *Result) Judge(out io.Writer) bool {
 	say := func(format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
 	h := &r.History

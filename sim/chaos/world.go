@@ -288,7 +288,7 @@ func (w *world) settle(ctx context.Context) {
 	w.record.Note("calm")
 	for {
 		final := record.Read(len(w.replicas), w.keys(), w.get)
-		// What is due until the end is looked at, for as long as it takes at most.
+		// The deliveries that are due until the end are looked at, for as long as it takes at most.
 		since := time.Since(calm)
 		if record.Quiet(&final) && since > Lease || since > settling || ctx.Err() != nil {
 			w.record.End(final, calm)

@@ -22,8 +22,8 @@ func (k *keyed) failedBefore(id string, o *Op) bool {
 	})
 }
 
-// standAlone: an instant that no put has was triggered; and what was triggered or redriven, and acknowledged, is taken,
-// or is a dead letter, or may have been cancelled.
+// standAlone: an instant that no put has was triggered; and an occurrence that was triggered or redriven, and
+// acknowledged, is taken, or is a dead letter, or may have been cancelled.
 func (k *keyed) standAlone() {
 	triggered := k.triggered()
 	for _, d := range k.sent {

@@ -11,8 +11,8 @@ func told(kind Kind, from float64, status int) Op {
 	return Op{Kind: kind, Key: "k", Invoked: at(from), Returned: at(from + 0.1), Status: status}
 }
 
-// TestStandAlone: what fires beside the schedule was triggered, and each acknowledged trigger or redrive has an effect
-// that is not lost.
+// TestStandAlone: an instant that fires beside the schedule was triggered, and each acknowledged trigger or redrive has
+// an effect that is not lost.
 func TestStandAlone(t *testing.T) {
 	put := told(Put, 1, 201)
 	put.N, put.Attempts, put.Schedule.Instants = 1, 1, []time.Time{at(20)}
@@ -72,8 +72,8 @@ func TestStandAlone(t *testing.T) {
 	}
 }
 
-// TestAmended: once a patch of the callback is answered, only what was held then fires with the former one, once, and
-// within a callback's time, unless the replica stood still.
+// TestAmended: once a patch of the callback is answered, only occurrences that were held at that time fire with the
+// former one, once, and within a callback's time, unless the replica stood still.
 func TestAmended(t *testing.T) {
 	put := told(Put, 1, 201)
 	put.N, put.Attempts, put.Schedule.Instants = 1, 3, []time.Time{at(15), at(30)}

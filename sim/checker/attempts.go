@@ -11,7 +11,7 @@ const abandoned = 3
 // attempts: the attempts at an occurrence have growing numbers, and each number is used for one attempt only, unless
 // history tells that it did not count. Numbers beyond the most of the job, and numbers that are left out, belong to
 // attempts without an outcome, and these need a fault. A dead letter fires only if it is redriven, and then begins
-// again; the occurrence of a job that was submitted anew begins again too.
+// again; the occurrence of a job that was submitted again begins again too.
 func (k *keyed) attempts() {
 	last, most := map[string]*Delivery{}, k.mostAttempts()
 	for _, d := range k.sent {
@@ -89,7 +89,7 @@ func (k *keyed) mayBeReleased(d *Delivery) bool {
 	return !told && !d.Told && k.mayLack(d)
 }
 
-// madeAnew reports whether an occurrence may have been made anew in a time: by a put that has its instant, after
+// madeAnew reports whether an occurrence may have been made again in a time: by a put that has its instant, after
 // something that may have ended the former one.
 func (k *keyed) madeAnew(at, from, to time.Time) bool {
 	return slices.ContainsFunc(k.ops, func(put *Op) bool {

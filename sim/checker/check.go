@@ -324,7 +324,7 @@ func (k *keyed) unrecorded(d, e *Delivery) bool {
 	})
 }
 
-// payloads: what is delivered was submitted, by an operation that was not refused, for that instant.
+// payloads: each delivered payload was submitted, by an operation that was not refused, for that instant.
 func (k *keyed) payloads() {
 	for _, d := range k.sent {
 		all := k.defining(d.N)
@@ -343,7 +343,7 @@ func (k *keyed) payloads() {
 }
 
 // ended: once a cancellation, a replacement or an amendment is answered, nothing of the former definition fires, except
-// what was held then, and that once.
+// the occurrences that were held then, and each of them once.
 func (k *keyed) ended() {
 	for _, o := range k.ops {
 		if o.Kind != Cancel && o.Kind != Put && o.Kind != Amend || !o.succeeded() {
@@ -394,7 +394,7 @@ func (k *keyed) stoodStill(d *Delivery) bool {
 }
 
 // endedBefore reports whether an operation before another one may have ended a payload's definition, so that its answer
-// names what was in flight.
+// names the occurrences in flight.
 func (k *keyed) endedBefore(n int, o *Op) bool {
 	return slices.ContainsFunc(k.ops, func(p *Op) bool {
 		return p != o && (p.Kind == Cancel || p.Kind == Put || p.Kind == Create) && p.maybe() && k.former(n, p) &&
@@ -403,7 +403,7 @@ func (k *keyed) endedBefore(n int, o *Op) bool {
 }
 
 // endedBeside reports whether another operation at the same time may have ended the former definition, so that its
-// answer names what was in flight.
+// answer names the occurrences in flight.
 func (k *keyed) endedBeside(o *Op) bool {
 	return slices.ContainsFunc(k.ops, func(p *Op) bool {
 		return p != o && (p.Kind == Cancel || p.Kind == Put || p.Kind == Create) && p.maybe() &&
@@ -451,7 +451,7 @@ func (k *keyed) stands(o *Op) (from time.Time, stands bool) {
 	all := k.defining(o.N)
 	if o.succeeded() {
 		ahead := o.Ahead
-		for _, p := range all { // one of the same put may have come first, and o goes on with its schedule
+		for _, p := range all { // one of the same put may have come first, and o continues its schedule
 			if p.maybe() && p.Invoked.Before(o.Returned) {
 				ahead = max(ahead, p.Ahead)
 			}

@@ -109,7 +109,7 @@ func TestDuplicates(t *testing.T) {
 	}
 }
 
-// TestQuotas: no job is made beyond a quota that the replica knows, by what counts there for certain.
+// TestQuotas: no job is made beyond a quota that the replica knows, by the jobs that count there for certain.
 func TestQuotas(t *testing.T) {
 	put := func(key string, replica int, from float64) Op {
 		return Op{
@@ -141,8 +141,8 @@ func TestQuotas(t *testing.T) {
 	}
 }
 
-// TestUncounted: an instant that is neither delivered nor counted as missed is lost, but where its job drops what is too
-// late, and a fault may have come between the two writes of that.
+// TestUncounted: an instant that is neither delivered nor counted as missed is lost, but where its job drops instants
+// that are too late, and a fault may have come between the two writes of that.
 func TestUncounted(t *testing.T) {
 	put := func(deadline time.Duration) Op {
 		return Op{
@@ -216,8 +216,8 @@ func TestOvertaken(t *testing.T) {
 	}
 }
 
-// TestLostBeside: what the last definition has fires, though another one was submitted at the same time. If it is not
-// known which was the last, nothing is judged.
+// TestLostBeside: the instants of the last definition fire, though another one was submitted at the same time. If it is
+// not known which was the last, nothing is judged.
 func TestLostBeside(t *testing.T) {
 	put := func(n int, from, to float64) Op {
 		o := Op{Kind: Put, Key: "k", N: n, Invoked: at(from), Returned: at(to), Status: 200}
@@ -309,7 +309,7 @@ func TestCancellation(t *testing.T) {
 	}
 }
 
-// TestInFlight: what fires after a replacement was in flight by the answer to the change that ended it.
+// TestInFlight: an occurrence that fires after a replacement was in flight by the answer to the change that ended it.
 func TestInFlight(t *testing.T) {
 	put := func(n int, from float64, inFlight int) Op {
 		return Op{

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// paused: after a pause is answered, nothing fires by the job's schedule until it is resumed, except what was held
-// then, each once.
+// paused: after a pause is answered, nothing fires by the job's schedule until it is resumed, except the occurrences
+// that were held then, each once.
 func (k *keyed) paused() {
 	for _, p := range k.ops {
 		if p.Kind != Pause || !p.succeeded() {
@@ -32,8 +32,8 @@ func (k *keyed) paused() {
 	}
 }
 
-// cancelled: the counts of a cancellation's answer add up with what receivers saw: each instant that was still ahead is
-// counted, and what was under way is not counted as cancelled.
+// cancelled: the counts of a cancellation's answer add up with the deliveries that receivers saw: each instant that
+// was still ahead is counted, and an occurrence that was under way is not counted as cancelled.
 func (k *keyed) cancelled() {
 	for _, c := range k.ops {
 		if c.Kind != Cancel || !c.succeeded() {
@@ -77,8 +77,8 @@ func (k *keyed) sentBefore(at, before time.Time) bool {
 	return slices.ContainsFunc(k.sent, func(d *Delivery) bool { return d.Instant.Equal(at) && d.Begun.Before(before) })
 }
 
-// onlyPutBefore returns the put that made the job that a cancellation found; nil if anything else may have changed what
-// there was to cancel.
+// onlyPutBefore returns the put that made the job that a cancellation found; nil if anything else may have changed the
+// occurrences that there were to cancel.
 func (k *keyed) onlyPutBefore(c *Op) (put *Op) {
 	for _, o := range k.ops {
 		if (o.Kind == Put || o.Kind == Create) && o.succeeded() && o.Returned.Before(c.Invoked) {

@@ -21,7 +21,7 @@ func (b *bounds) add(certain, possible bool) {
 // tally bounds the counts of a job.
 type tally struct{ planned, delivered, failed bounds }
 
-// counts: what the final reading counts adds up with what receivers saw.
+// counts: the counts of the final reading add up with the deliveries that receivers saw.
 func (k *keyed) counts() {
 	j, there := k.Final.Jobs[k.key]
 	if !there {
@@ -83,8 +83,8 @@ func (k *keyed) countedPut() (put *Op, alone bool) {
 	return put, alone
 }
 
-// tally bounds what a put's job must have counted. Of a recurring job, those ticks are in doubt that were at hand when
-// it was put, and, unless it is alone, those of the job before that may have been pending then.
+// tally bounds the counts that a put's job must have. Of a recurring job, those ticks are in doubt that were at hand
+// when it was put, and, unless it is alone, those of the job before that may have been pending then.
 func (k *keyed) tally(put *Op, alone bool) (t tally) {
 	from, until := put.Invoked.Add(-max(put.Behind, wrong)), put.Returned.Add(max(put.Ahead, wrong))
 	instants := put.Schedule.Instants

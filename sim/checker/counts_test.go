@@ -15,8 +15,8 @@ func attemptAt(instant float64, number int, took bool) Delivery {
 	}
 }
 
-// TestCounts: a finished job has counted each of its occurrences, by the end that it had. Only a failure, or what was
-// missed, may stay uncounted, where the store counts it by a write of its own and a fault came before that.
+// TestCounts: a finished job has counted each of its occurrences, by the end that it had. Only a failure, or a missed
+// instant, may stay uncounted, where the store counts it by a write of its own and a fault came before that.
 func TestCounts(t *testing.T) {
 	put := Op{
 		Kind: Put, Key: "k", N: 1, Invoked: at(1), Returned: at(1.1), Status: 201, Attempts: 2,

@@ -1,5 +1,5 @@
 // Package checker decides whether a history keeps Carillon's guarantees. It knows nothing of Carillon's code: it judges
-// by what clients sent and were told, by what receivers saw, and by the faults that there were.
+// by the requests of clients and their answers, by the deliveries that receivers saw, and by the faults.
 package checker
 
 import (
@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// History is what was observed of a run. All times are true ones, except where a field says otherwise.
+// History has the observations of a run. All times are true ones, except where a field says otherwise.
 type History struct {
 	Ops        []Op
 	Deliveries []Delivery
@@ -25,8 +25,8 @@ type History struct {
 	// Settles is the time within which a replica writes outcomes once the store is well again, and ClockBound how far a
 	// clock may be wrong before its replica stops claiming. Zero is unknown, and then nothing is judged by it.
 	Settles, ClockBound time.Duration
-	// CountsApart is set if the store counts what is dropped as too late by a write of its own, which a replica may not
-	// come to make.
+	// CountsApart is set if the store counts the instants that are dropped as too late by a write of its own, which a
+	// replica may not come to make.
 	CountsApart bool
 	// Slots is the number of deliveries that one replica has under way at most. Prompt is the time within which it begins
 	// one for which it has a slot; zero is unknown.
@@ -59,7 +59,7 @@ const (
 	Revoke   Kind = "revoke"   // the key of a caller
 )
 
-// Op is an operation of a client, with what it was told.
+// Op is an operation of a client, with its answer.
 type Op struct {
 	ID      int
 	Kind    Kind
@@ -68,7 +68,7 @@ type Op struct {
 	// Tenant is the job's, or the one that an operator's change is about. Caller is who asks, or whose key is revoked;
 	// empty for an operator.
 	Tenant, Caller string
-	// Paused and Most are what settings say: no deliveries, or no more at a time; 0 is any number. Jobs is the quota.
+	// Paused and Most are values of settings: no deliveries, or no more at a time; 0 is any number. Jobs is the quota.
 	Paused     bool
 	Most, Jobs int
 	// N is the payload of a put or an amendment: no two operations have the same.

@@ -38,7 +38,7 @@ func (k *keyed) tooLate(o *Op, at time.Time) (over time.Time, drops bool) {
 }
 
 // keptFrom returns the time until which something may have kept replicas from an instant that is too late after a time:
-// pauses of its job, what operators set for its tenant, and faults, one after the other.
+// pauses of its job, the settings of operators for its tenant, and faults, one after the other.
 func (k *keyed) keptFrom(o *Op, at, over time.Time) time.Time {
 	type span struct{ from, to time.Time }
 	var causes []span

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// settled is the time within which replicas that reach the store apply what operators change.
+// settled is the time within which replicas that reach the store apply the changes of operators.
 const settled = 6 * time.Second
 
-// counted is the time within which what other replicas have admitted counts for a quota.
+// counted is the time within which the jobs that other replicas have admitted count for a quota.
 const counted = 11 * time.Second
 
-// operators checks what operators change: tenants' pauses and quotas, and keys.
+// operators checks the changes of operators: tenants' pauses and quotas, and keys.
 func (h *History) operators() (found []Violation) {
 	for i := range h.Ops {
 		o := &h.Ops[i]

@@ -7,7 +7,7 @@ import (
 )
 
 // TestPrompt: while receivers are slow, and another tenant has a backlog, a tenant's few deliveries begin at once. A
-// fault of the world, a change, clocks that differ, or what the tenant itself has due, may delay them.
+// fault of the world, a change, clocks that differ, or the tenant's own due deliveries, may delay them.
 func TestPrompt(t *testing.T) {
 	const rule = "few deliveries are prompt"
 	one := func(key string, instant, begun float64) Delivery {

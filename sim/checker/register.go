@@ -15,11 +15,11 @@ type jobState struct {
 	by     *Op // that has made the payload
 }
 
-// wrong is how far the clocks of replicas that claim may be wrong: what is further ahead has not fired by any.
+// wrong is how far the clocks of replicas that claim may be wrong: an instant further ahead has not fired by any.
 const wrong = 6 * time.Second
 
 // ahead returns the number of instants of a job that were ahead when an operation was answered, for all replicas that
-// claim, and for the replica that put them, which skips what has passed by its own clock, however wrong.
+// claim, and for the replica that put them, which skips the instants that have passed by its own clock, however wrong.
 func (s jobState) ahead(o *Op) int {
 	if !s.exists || s.put == nil {
 		return 0
@@ -72,7 +72,7 @@ func (k *keyed) register() {
 const overtaken = 2 * time.Second
 
 // late reports whether an operation comes too late to change a job: a request that was delayed on its replica does not
-// undo what was changed meanwhile, if it finds that change. After a cancellation it finds none.
+// undo a change that was made meanwhile, if it finds that change. After a cancellation it finds none.
 func (s jobState) late(o *Op) bool {
 	return s.by != nil && !o.Arrived.IsZero() && (o.Kind == Put || o.Kind == Amend || o.Kind == Cancel) &&
 		s.by.Invoked.After(o.Arrived.Add(overtaken))

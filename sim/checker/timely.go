@@ -9,8 +9,8 @@ import (
 // failures.
 const healthy = 60 * time.Second
 
-// punctual: an instant that is due while its replicas have been healthy for some time fires in time. What other tenants
-// do is no cause for lateness, except that their deliveries under way are waited for.
+// punctual: an instant that is due while its replicas have been healthy for some time fires in time. The acts of other
+// tenants are no cause for lateness, except that their deliveries under way are waited for.
 func (k *keyed) punctual() {
 	const patience = 5 * time.Second // clocks differ by up to 2 s, and a poll takes 1 s
 	seen := map[string]bool{}
@@ -59,7 +59,8 @@ func (k *keyed) disturbed(from, to time.Time) bool {
 }
 
 // dropped: an occurrence does not fire when its deadline is over, and a tick that no replica could claim for longer
-// than a lease does not fire if its job says so. What was claimed in time may still be sent for the time of a callback.
+// than a lease does not fire if its job says so. An occurrence that was claimed in time may still be sent for the
+// time of a callback.
 func (k *keyed) dropped() {
 	for _, d := range k.sent {
 		all := k.defining(d.N)
@@ -83,8 +84,9 @@ func (k *keyed) dropped() {
 	}
 }
 
-// wrongClock: a replica whose clock is further off than it may be claims nothing, so it sends nothing once what it had
-// claimed before is sent. It learns of that within the time of a callback, if it reaches the store.
+// wrongClock: a replica whose clock is further off than it may be claims nothing, so it sends nothing once the
+// occurrences that it had claimed before are sent. It learns of that within the time of a callback, if it reaches the
+// store.
 func (k *keyed) wrongClock() {
 	for _, d := range k.sent {
 		off := d.Local.Sub(d.Begun).Abs()

@@ -14,7 +14,7 @@ import (
 type command struct {
 	*Server
 	bson.D
-	now   time.Time // what $$NOW stands for
+	now   time.Time // the value of $$NOW
 	until time.Time // the end of maxTimeMS; zero for none
 	yield func()
 }
@@ -265,7 +265,7 @@ func grouped(all []bson.D, by bson.D) (groups []bson.D) {
 	return groups
 }
 
-// results gathers what the statements of a write command have done.
+// results gathers the results of the statements of a write command.
 type results struct {
 	n, modified int
 	errors      bson.A

@@ -57,8 +57,8 @@ var everywhere = map[string]string{
 // is where the suite runs in CI; in a long test it runs on one server too, see TestOneServer, and on another kind of server.
 //
 // The server is a sharded cluster, whose router refuses to change one document without being told its shard. Other commands
-// come in between two shards that a command reads, and two documents that it changes. What names no documents goes to all
-// shards; those commands are known, with the reason.
+// come in between two shards that a command reads, and two documents that it changes. A command that names no documents
+// goes to all shards; those commands are known, with the reason.
 func TestStore(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector sees the same in other tests")

@@ -37,7 +37,7 @@ const (
 	firstConnection = 1
 )
 
-// Fate is what becomes of one command. Nil funcs do nothing.
+// Fate is the outcome of one command. Nil funcs do nothing.
 type Fate struct {
 	// Request is called before the command takes effect, and Answer before its answer is sent. They return when the
 	// request or the answer arrives, or false if it is lost; then the connection is cut.
@@ -48,7 +48,7 @@ type Fate struct {
 	Yield func()
 }
 
-// Gate decides what becomes of connections and commands. It is called concurrently. Client is the one that the
+// Gate decides the fate of connections and commands. It is called concurrently. Client is the one that the
 // connection was made for.
 type Gate interface {
 	// Dial returns an error if a client can't connect now.

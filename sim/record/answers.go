@@ -16,7 +16,7 @@ type Payload struct {
 	N int `json:"n"`
 }
 
-// Answer is what a client was told.
+// Answer is the answer to a client.
 type Answer struct {
 	// Status is 0 if there was no answer.
 	Status int
@@ -33,7 +33,7 @@ func (a Answer) Unchanged() bool {
 	return a.Refused || a.Status >= 400 && a.Status < 500 || bytes.Contains(a.Body, []byte(NothingChanged))
 }
 
-// NothingChanged is what the answer to a failed request says if nothing was changed.
+// NothingChanged is the text in the answer to a failed request if nothing was changed.
 const NothingChanged = "nothing was changed"
 
 // Told ends an operation by its answer. It returns the next instant that the answer names, if it does. The error says
@@ -136,7 +136,7 @@ func (r *reading) job(key string) {
 	var j checker.Job
 	read := func(body []byte) (err error) { j, err = jobOf(body); return err }
 	there := r.get(key, "job", "/v1/jobs/"+key, read)
-	// What is due of a paused job is claimed for a moment and put back, once in a lease.
+	// The due occurrences of a paused job are claimed for a moment and put back, once in a lease.
 	for try := 0; try < 3 && there && j.State == "paused" && j.Held > 0; try++ {
 		time.Sleep(time.Second)
 		there = r.get(key, "job", "/v1/jobs/"+key, read)
@@ -184,7 +184,7 @@ func (r *reading) recorded(key string) {
 				})
 			}
 		}
-		if page.NextCursor != "" { // what follows is not read
+		if page.NextCursor != "" { // the next page is not read
 			page.MissingUntil = time.Now()
 		}
 		if !page.MissingUntil.IsZero() {

@@ -1,4 +1,4 @@
-// Package record notes what happens in a run: what clients were told, what receivers saw, and which faults there were.
+// Package record notes the events of a run: the answers to clients, the deliveries that receivers saw, and the faults.
 // The simulation and the chaos on real stores both use it, so package checker judges both alike. Like the checker, it
 // knows the service by its API only.
 package record
@@ -44,7 +44,7 @@ func (r *Record) Begun() time.Time {
 	return r.history.Begun
 }
 
-// History returns what was recorded, with the lines about the world. Nothing may be recorded after it.
+// History returns the recorded history, with the lines about the world. Nothing may be recorded after it.
 func (r *Record) History() (checker.History, []Line) {
 	r.lock.Lock()
 	defer r.lock.Unlock()

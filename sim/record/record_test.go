@@ -13,7 +13,7 @@ import (
 	"github.com/carillon-scheduler/carillon/sim/record"
 )
 
-// TestRecord: a history has what was recorded, in the order in which it began or ended.
+// TestRecord: a history has all that was recorded, in the order in which it began or ended.
 func TestRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := record.New(checker.History{Slots: 3})
@@ -45,7 +45,7 @@ func TestRecord(t *testing.T) {
 	})
 }
 
-// TestTold: an operation has what its answer says.
+// TestTold: an operation has the values of its answer.
 func TestTold(t *testing.T) {
 	for _, one := range []struct {
 		kind checker.Kind
@@ -94,7 +94,7 @@ func TestTold(t *testing.T) {
 	}
 }
 
-// TestRead: what can't be read, and what is not ready, is told; what is not there is not.
+// TestRead: a resource that can't be read, and a replica that is not ready, is told; a job that is not there is not.
 func TestRead(t *testing.T) {
 	answers := map[string]string{
 		"/readyz":                             "",

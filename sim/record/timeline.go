@@ -9,7 +9,7 @@ import (
 	"github.com/carillon-scheduler/carillon/sim/checker"
 )
 
-// Timeline tells what happened in a run, in the order of time, as far as it is about a key; an empty key is about all.
+// Timeline tells the events of a run, in the order of time, as far as they are about a key; an empty key is about all.
 func Timeline(h *checker.History, log []Line, key string) string {
 	lines := slices.Clone(log)
 	add := func(at time.Time, format string, args ...any) {
