@@ -248,6 +248,25 @@ func TestHungNode(t *testing.T) {
 	})
 }
 
+// TestSlowNode: with a long read_timeout, a claim waits for a node that is slow.
+func TestSlowNode(t *testing.T) {
+	nodes := newCluster(t, 3)
+	s := open(t, nodes[0].url+"&read_timeout=10m")
+	for i := range 300 {
+		mustPut(t, s, put(strconv.Itoa(i), 1))
+	}
+	nodes[2].signal(syscall.SIGSTOP)
+	time.AfterFunc(3*time.Second, func() { nodes[2].signal(syscall.SIGCONT) }) // thrice the default time limit
+	got := 0
+	for got < 300 {
+		c := claim(t, s, epoch.Add(time.Hour), 100)
+		if len(c.Occurrences) == 0 {
+			t.Fatalf("%d of 300 are claimed, then none", got)
+		}
+		got += len(c.Occurrences)
+	}
+}
+
 // TestUnservedSlot: while a shard's slot has no node, the occurrences of the other shards are claimed, however unevenly
 // they are spread. A replica can't start.
 func TestUnservedSlot(t *testing.T) {

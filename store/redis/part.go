@@ -198,7 +198,7 @@ func (s *Store) heads(ctx context.Context, asks []ask) (found [][][]redis.Z, err
 }
 
 // askAll sends read-only commands to all shards at once and returns each shard's commands, with their answers. A shard
-// that did not answer in time is skipped for awayFor, unless all shards are. The error is that of a failed shard; the
+// that did not answer in time is skipped for a while, unless all shards are. The error is that of a failed shard; the
 // answers of the others are valid.
 func askAll[C redis.Cmder](
 	ctx context.Context, s *Store, queue func(context.Context, redis.Pipeliner, *shard) []C,
@@ -206,7 +206,7 @@ func askAll[C redis.Cmder](
 	asking := ctx
 	if len(s.shards) > 1 {
 		var cancel context.CancelFunc
-		asking, cancel = context.WithTimeout(ctx, headsWithin)
+		asking, cancel = context.WithTimeout(ctx, s.headsWithin)
 		defer cancel()
 	}
 	commands = make([][]C, len(s.shards))
@@ -229,7 +229,7 @@ func askAll[C redis.Cmder](
 			}
 			err = mapError(failure)
 			if late, ok := errors.AsType[net.Error](failure); ok && late.Timeout() && ctx.Err() == nil {
-				s.shards[i].away.Store(int64(monotonic() + awayFor))
+				s.shards[i].away.Store(int64(monotonic() + 3*s.headsWithin))
 			}
 		}
 	}

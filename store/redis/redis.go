@@ -57,10 +57,10 @@ const (
 	// answerWithin is the time after the call's deadline for which it waits for an answer.
 	answerWithin = 2 * time.Second
 
-	// headsWithin bounds how long shards may take to list due occurrences, if there are several. A shard that takes
-	// longer is not asked again for awayFor, so that a hanging node does not hold up claims from the others.
-	headsWithin = time.Second
-	awayFor     = 3 * time.Second
+	// hungAfter is the part of the time limit of an answer, 1/hungAfter, that shards may take to list due occurrences, if
+	// there are several. A shard that takes longer is not asked again for thrice that time, so that a hanging node does
+	// not hold up claims from the others.
+	hungAfter = 5
 
 	// tidyWithin bounds the time for cleaning up after a failed call.
 	tidyWithin = 2 * time.Second
@@ -76,6 +76,8 @@ type Store struct {
 	// first is the shard that this replica prefers among those whose occurrences are due at the same time, so that
 	// replicas get in each other's way less.
 	first int
+	// headsWithin bounds how long shards may take to list due occurrences, see hungAfter.
+	headsWithin time.Duration
 }
 
 // shard is the state of one shard.
@@ -123,7 +125,7 @@ func Open(ctx context.Context, rawURL string) (*Store, error) {
 	silenceLog()
 	ctx, cancel := context.WithTimeout(ctx, openWithin(client)) // a cluster's nodes are asked one after the other
 	defer cancel()
-	s := &Store{client: client, prefix: t.prefix}
+	s := &Store{client: client, prefix: t.prefix, headsWithin: answerLimit(client) / hungAfter}
 	if err := s.prepare(ctx, t); err != nil {
 		err = explain(mapError(err), t.url.Scheme() == "rediss")
 		return nil, errors.Join(fmt.Errorf("open Redis store %s: %w", t.url, err), s.Close())
@@ -133,17 +135,30 @@ func Open(ctx context.Context, rawURL string) (*Store, error) {
 
 // openWithin bounds how long Open takes: the time limits of one connection and one answer.
 func openWithin(client redis.UniversalClient) time.Duration {
-	var dial, read time.Duration
-	switch c := client.(type) {
-	case *redis.ClusterClient:
-		dial, read = c.Options().DialTimeout, c.Options().ReadTimeout
-	case *redis.Client:
-		dial, read = c.Options().DialTimeout, c.Options().ReadTimeout
-	}
+	dial, read := limits(client)
 	if dial <= 0 || read <= 0 { // they are unlimited
 		return 2 * patience
 	}
 	return dial + read
+}
+
+// answerLimit returns the time limit of an answer, or patience if it is unlimited.
+func answerLimit(client redis.UniversalClient) time.Duration {
+	if _, read := limits(client); read > 0 {
+		return read
+	}
+	return patience
+}
+
+// limits returns the client's time limits of a connection and of an answer.
+func limits(client redis.UniversalClient) (dial, read time.Duration) {
+	switch c := client.(type) {
+	case *redis.ClusterClient:
+		return c.Options().DialTimeout, c.Options().ReadTimeout
+	case *redis.Client:
+		return c.Options().DialTimeout, c.Options().ReadTimeout
+	}
+	return 0, 0
 }
 
 // silenceLog turns off the client library's log, which all clients of a process share. The same faults are returned as

@@ -20,7 +20,7 @@ import (
 )
 
 // patient is the option of a store whose server may be slow, as on a machine that does much at once.
-const patient = "read_timeout=30s"
+const patient = "read_timeout=2m"
 
 // TestStore runs all cases on a cluster, which has more restrictions than one server. A long test also runs them on one
 // server; otherwise only the random histories run there.
