@@ -42,6 +42,8 @@ type office struct {
 	stored int                 // different ones
 	count  map[string]int
 	down   bool
+	// refused counts the requests while the store was down.
+	refused int
 }
 
 func newOffice(t *testing.T) *office {
@@ -78,6 +80,7 @@ func (o *office) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.down {
+		o.refused++
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}
@@ -157,6 +160,12 @@ func (o *office) storedSoFar() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.stored
+}
+
+func (o *office) refusedSoFar() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.refused
 }
 
 // committed returns the sum of the group's offsets.
@@ -239,11 +248,14 @@ func TestStoreDown(t *testing.T) {
 	o := newOffice(t)
 	o.down = true
 	o.publish(0, 10)
-	door, stop := o.source(o, 0)
-	o.until("it consumes", func() bool { return door.Problem() == "" })
+	_, stop := o.source(o, 0)
+	o.until("the store was asked repeatedly", func() bool { return o.refusedSoFar() > 1 })
+	if n := o.committed(); n != 0 {
+		t.Errorf("%d records are committed while the store is down", n)
+	}
 	stop()
 	if n := o.committed(); n != 0 {
-		t.Errorf("%d records are committed", n)
+		t.Errorf("%d records are committed after the source has stopped", n)
 	}
 	o.mu.Lock()
 	o.down = false

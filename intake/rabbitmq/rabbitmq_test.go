@@ -56,6 +56,7 @@ type office struct {
 	keys     []string       // in the order in which they were stored
 	count    map[string]int // how often each was stored
 	down     bool
+	refused  int           // requests while the store was down
 	released chan struct{} // closed when requests may continue; nil while they need not wait
 }
 
@@ -102,6 +103,7 @@ func (o *office) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.down {
+		o.refused++
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}
@@ -187,6 +189,12 @@ func (o *office) stored() int {
 	return len(o.keys)
 }
 
+func (o *office) refusedSoFar() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.refused
+}
+
 func (o *office) ready() int {
 	o.Helper()
 	o.connect()
@@ -265,6 +273,7 @@ func TestStoreDown(t *testing.T) {
 	o.consuming(door)
 	want := keys("k", 100)
 	o.publish(want...)
+	o.until("the store was asked repeatedly", func() bool { return o.refusedSoFar() > 1 })
 	stop()
 	if n := o.ready(); n != len(want) {
 		t.Errorf("%d of %d messages are in the queue", n, len(want))

@@ -22,6 +22,19 @@ func (k *keyed) failedBefore(id string, o *Op) bool {
 	})
 }
 
+// twins reports whether two deliveries with one id may be of different dead letters: each has the payload of another job,
+// and a redrive may have found one of either.
+func (k *keyed) twins(d, e *Delivery) bool {
+	failed := func(n int, before time.Time) bool {
+		return slices.ContainsFunc(k.sent, func(f *Delivery) bool {
+			return f.ID == d.ID && f.N == n && !f.Told && f.Begun.Before(before)
+		})
+	}
+	return d.ID == e.ID && d.N != e.N && slices.ContainsFunc(k.ops, func(o *Op) bool {
+		return o.mayRedrive() && o.Invoked.Before(e.Begun) && failed(d.N, k.latest(o)) && failed(e.N, k.latest(o))
+	})
+}
+
 // standAlone: an instant that no put has was triggered; and an occurrence that was triggered or redriven, and
 // acknowledged, is taken, or is a dead letter, or may have been cancelled.
 func (k *keyed) standAlone() {

@@ -110,3 +110,43 @@ func TestAmended(t *testing.T) {
 		}
 	}
 }
+
+// TestTwoDeadLetters: two jobs of a key that had the same instant may leave a dead letter each. Redriven, both fire at
+// once with one delivery id, and count their attempts apart. One dead letter fires once.
+func TestTwoDeadLetters(t *testing.T) {
+	put := func(n int, from, to float64) Op {
+		return Op{
+			Kind: Put, Key: "k", N: n, Invoked: at(from), Returned: at(to), Status: 201, Attempts: 2,
+			Schedule: Schedule{Instants: []time.Time{at(20)}},
+		}
+	}
+	cancel, redrive := told(Cancel, 22, 200), told(Redrive, 50, 200)
+	redrive.Redriven = 2
+	sent := func(n, number int, from float64, took bool) Delivery {
+		d := attemptAt(20, number, took)
+		d.N, d.Begun, d.Ended, d.Local = n, at(from), at(from+0.5), at(from)
+		return d
+	}
+	buried := []Recorded{
+		{Key: "k", DeliveryID: at(20).String(), Attempt: 2, Outcome: "buried", At: at(21)},
+		{Key: "k", DeliveryID: at(20).String(), Attempt: 1, Outcome: "buried", At: at(31)},
+	}
+	failed := []Delivery{sent(1, 1, 20, false), sent(1, 2, 21, false), sent(2, 1, 31, false)}
+	for name, one := range map[string]struct {
+		again  []Delivery
+		broken []string
+	}{
+		"both at once":             {again: []Delivery{sent(1, 1, 51, true), sent(2, 1, 51.1, true)}},
+		"one is tried again":       {again: []Delivery{sent(1, 1, 51, true), sent(2, 1, 51.1, false), sent(2, 2, 55, true)}},
+		"one fires twice":          {again: []Delivery{sent(2, 1, 51, true), sent(2, 1, 51.1, true)}, broken: []string{"attempts are counted", "one claimer"}},
+		"one has the other's next": {again: []Delivery{sent(1, 1, 51, false), sent(2, 2, 52, true)}, broken: []string{"attempts are counted"}},
+	} {
+		h := history([]Op{put(1, 1, 1.1), put(2, 15, 30), cancel, redrive}, slices.Concat(failed, one.again)...)
+		h.Final.Recorded = buried
+		got := broken(h)
+		got = slices.DeleteFunc(got, func(rule string) bool { return rule != "attempts are counted" && rule != "one claimer" })
+		if !slices.Equal(got, one.broken) {
+			t.Errorf("%s: broken are %q, want %q", name, got, one.broken)
+		}
+	}
+}

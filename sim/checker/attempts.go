@@ -13,10 +13,9 @@ const abandoned = 3
 // attempts without an outcome, and these need a fault. A dead letter fires only if it is redriven, and then begins
 // again; the occurrence of a job that was submitted again begins again too.
 func (k *keyed) attempts() {
-	last, most := map[string]*Delivery{}, k.mostAttempts()
-	for _, d := range k.sent {
-		before := last[d.ID]
-		last[d.ID] = d
+	most := k.mostAttempts()
+	for i, d := range k.sent {
+		before := k.lastBefore(i)
 		from, number, begins := d.Instant.Add(-wrong), 0, true
 		if before != nil {
 			from, number = before.Begun, before.Attempt
@@ -42,6 +41,16 @@ func (k *keyed) attempts() {
 				d.Attempt, k.clock(d.Instant), most)
 		}
 	}
+}
+
+// lastBefore returns the last delivery of an occurrence before that with this number; nil if there is none.
+func (k *keyed) lastBefore(i int) *Delivery {
+	for _, e := range slices.Backward(k.sent[:i]) {
+		if e.ID == k.sent[i].ID && !k.twins(e, k.sent[i]) {
+			return e
+		}
+	}
+	return nil
 }
 
 // outcome returns the outcome of an attempt by history; empty if it tells none.

@@ -203,14 +203,14 @@ func (k *keyed) mayBeTriggered(at time.Time, wrong time.Duration, told bool) boo
 }
 
 // oneClaimer: no two attempts at one occurrence are under way at a time. A job that was cancelled or replaced, and
-// submitted again, has another occurrence with the same id.
+// submitted again, has another occurrence with the same id, and so has another dead letter of the same instant.
 func (k *keyed) oneClaimer() {
 	for i, d := range k.sent {
 		for _, e := range k.sent[i+1:] {
 			from := d.Begun.Add(-k.Lease)
 			anew := (d.N != e.N || k.putBetween(e.N, from, e.Begun)) &&
 				(k.cancelledBetween(from, e.Begun) || k.anew(d, e, k.replacedBefore))
-			if e.ID == d.ID && e.Begun.Before(d.Ended) && !anew {
+			if e.ID == d.ID && e.Begun.Before(d.Ended) && !anew && !k.twins(d, e) {
 				k.report("one claimer", e.Begun, "replica %d sent instant %s while replica %d was sending it, since %s",
 					e.Replica, k.clock(e.Instant), d.Replica, k.clock(d.Begun))
 			}
@@ -240,7 +240,7 @@ func (k *keyed) duplicates() {
 			continue
 		}
 		for _, e := range k.sent[i+1:] {
-			if e.ID != d.ID || k.unrecorded(d, e) {
+			if e.ID != d.ID || k.unrecorded(d, e) || k.twins(d, e) {
 				continue
 			}
 			if k.redrivenBetween(d.Begun, e.Begun) || k.anew(d, e, k.cancelledBefore) || k.anew(d, e, k.replacedBefore) {
