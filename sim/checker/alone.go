@@ -22,8 +22,8 @@ func (k *keyed) failedBefore(id string, o *Op) bool {
 	})
 }
 
-// twins reports whether two deliveries with one id may be of different dead letters: each has the payload of another job,
-// and a redrive may have found one of either.
+// twins reports whether two deliveries with one id may be of different dead letters: each has the payload of another
+// job, and a redrive may have found one of either.
 func (k *keyed) twins(d, e *Delivery) bool {
 	failed := func(n int, before time.Time) bool {
 		return slices.ContainsFunc(k.sent, func(f *Delivery) bool {
