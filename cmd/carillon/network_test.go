@@ -37,6 +37,17 @@ func get(t *testing.T, client *http.Client, url string) (status int, body string
 	return answer.StatusCode, string(text)
 }
 
+// getReady returns the answer of /readyz at an address, when the service is ready, or a minute later.
+func getReady(t *testing.T, client *http.Client, address string) (status int, body string) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		status, body = get(t, client, address+"/readyz")
+		if status != http.StatusServiceUnavailable || time.Now().After(end) {
+			return status, body
+		}
+	}
+}
+
 // check runs the health check, with the service's variables.
 func check(t *testing.T, environment map[string]string) (code int, output string) {
 	t.Helper()
@@ -76,7 +87,7 @@ func TestServeTLS(t *testing.T) {
 			t.Errorf("a put is answered %s, %s", answer.Proto, answer.Status)
 		}
 	}
-	if _, ready := get(t, client, "https://"+address+"/readyz"); !strings.Contains(ready, "the certificate of --tls-cert expires on") {
+	if _, ready := getReady(t, client, "https://"+address); !strings.Contains(ready, "the certificate of --tls-cert expires on") {
 		t.Errorf("no warning of the certificate: %s", ready)
 	}
 	environment := map[string]string{"CARILLON_LISTEN": address, "CARILLON_TLS_CERT": files.CertFile}
@@ -98,7 +109,7 @@ func TestServeTLS(t *testing.T) {
 	s.logs("the TLS files were read again")
 	stop()
 	<-asked
-	if _, ready := get(t, client, "https://"+address+"/readyz"); strings.Contains(ready, "expires") {
+	if _, ready := getReady(t, client, "https://"+address); strings.Contains(ready, "expires") {
 		t.Errorf("the new certificate is not used: %s", ready)
 	}
 	s.stop()
@@ -144,11 +155,10 @@ func TestMetricsListener(t *testing.T) {
 		"/v1/jobs": {200, 404}, "/": {200, 404}, "/openapi.yaml": {200, 404},
 	} {
 		for i, base := range []string{api, "http://" + address} {
-			status, body := get(t, client, base+path)
-			for end := time.Now().Add(time.Minute); path == "/readyz" && status == 503 && time.Now().Before(end); { // it has just begun
-				time.Sleep(10 * time.Millisecond)
-				status, body = get(t, client, base+path)
+			if path == "/readyz" {
+				getReady(t, client, base)
 			}
+			status, body := get(t, client, base+path)
 			if status != want[i] {
 				t.Errorf("%s%s answers %d, want %d: %.200s", base, path, status, want[i], body)
 			}

@@ -307,30 +307,42 @@ func (s schema) awaitWaiting() {
 func TestCircleIsBroken(t *testing.T) {
 	sc := newSchema(t, serverURL)
 	s := sc.open()
-	mustPut(t, s, newPut("a", 0), newPut("b", 0))
-	tx, err := sc.admin.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	lock := "SELECT FROM " + sc.table("jobs") + " WHERE key = $1 FOR UPDATE"
-	for _, statement := range []string{"SET LOCAL deadlock_timeout = '1min'", strings.ReplaceAll(lock, "$1", "'b'")} { // the store detects it first
-		if _, err := tx.Exec(t.Context(), statement); err != nil {
+	lock := "SELECT FROM " + sc.table("jobs") + " WHERE key = '%s' FOR UPDATE"
+	for end := time.Now().Add(5 * time.Minute); ; {
+		mustPut(t, s, newPut("a", 0), newPut("b", 0))
+		tx, err := sc.admin.Begin(t.Context())
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	var results []store.CancelResult
-	var group sync.WaitGroup
-	group.Go(func() {
-		results, err = s.Cancel(t.Context(), []job.Name{name("a"), name("b")}, store.Asked{Now: epoch})
-	})
-	sc.awaitWaiting()
-	_, lockErr := tx.Exec(t.Context(), lock, "a")
-	if lockErr == nil {
-		lockErr = tx.Commit(t.Context())
-	}
-	group.Wait()
-	if err != nil || lockErr != nil || !results[0].Found || !results[1].Found {
-		t.Errorf("cancel answers %+v, %v; the other %v", results, err, lockErr)
+		for _, statement := range []string{
+			"SET LOCAL deadlock_timeout = '1min'", "SET LOCAL lock_timeout = '10s'", // the store detects it first
+			fmt.Sprintf(lock, "b"),
+		} {
+			if _, err := tx.Exec(t.Context(), statement); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var results []store.CancelResult
+		var group sync.WaitGroup
+		group.Go(func() {
+			results, err = s.Cancel(t.Context(), []job.Name{name("a"), name("b")}, store.Asked{Now: epoch})
+		})
+		sc.awaitWaiting()
+		_, lockErr := tx.Exec(t.Context(), fmt.Sprintf(lock, "a"))
+		if endErr := tx.Rollback(t.Context()); lockErr == nil {
+			lockErr = endErr
+		}
+		group.Wait()
+		if err != nil || !results[0].Found || !results[1].Found {
+			t.Fatalf("cancel answers %+v, %v; the other %v", results, err, lockErr)
+		}
+		if lockErr == nil { // the store's transaction had the lock, and was ended
+			return
+		}
+		// A transaction looks for a deadlock once, a second after it began to wait. On a busy machine there was none yet.
+		if time.Now().After(end) {
+			t.Fatalf("the server ended no transaction of the store: %v", lockErr)
+		}
 	}
 }
 
