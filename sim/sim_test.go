@@ -22,14 +22,12 @@ import (
 // The program carillon-sim sets these.
 var (
 	first = flag.Uint64("sim.first", 0, "the first seed; 0 is one by the time")
-	count = flag.Int("sim.count", 0, "the number of histories; 0 is as many as -sim.budget lets run")
+	count = flag.Int("sim.count", 0, "the number of histories; 0 is 200, or 12 with -short")
 	plan  = flag.String("sim.plan", "", "run this file's plan instead")
 	out   = flag.String("sim.out", "", "run one history, and write what became of it to this file")
 	show  = flag.Bool("sim.show", false, "print each history; with -sim.out, write all of its time line")
 	stop  = flag.Bool("sim.stop", false, "end with the first history that breaks a guarantee")
 	small = flag.Int("sim.minimise", 40, "the number of runs to make a plan smaller that breaks a guarantee")
-	// budget bounds the time that the histories of a test without options take.
-	budget = flag.Duration("sim.budget", 4*time.Second, "the time for histories, if their number is not given")
 )
 
 // seedRuntime seeds the runtime's own randomness, if this program can do that.
@@ -136,8 +134,16 @@ func TestHistories(t *testing.T) {
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())
 	}
+	histories := *count
+	if histories == 0 {
+		histories = 200
+		if testing.Short() {
+			histories = 12
+		}
+	}
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // in a bubble of virtual time more of them only cost
 	n, early := 0, uint64(0)
-	for begun := time.Now(); n < *count || *count == 0 && time.Since(begun) < *budget; n++ {
+	for ; n < histories; n++ {
 		check(t, sim.NewPlan(seed+uint64(n)))
 		if *stop && t.Failed() {
 			n++
