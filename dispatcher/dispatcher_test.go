@@ -264,6 +264,10 @@ func TestReplicasShare(t *testing.T) {
 }
 
 func TestSweeps(t *testing.T) {
+	retain := time.Hour
+	if testing.Short() {
+		retain = 10 * time.Minute
+	}
 	bubble(t, func(b *bench) {
 		b.receiver.answer = func(_ context.Context, d callbacks.Delivery) error {
 			if d.Name.Key == "dead" {
@@ -271,9 +275,9 @@ func TestSweeps(t *testing.T) {
 			}
 			return nil
 		}
-		b.replica(func(c *dispatcher.Config) { c.Retain, c.DeadLetterRetain = time.Hour, 2*time.Hour })
+		b.replica(func(c *dispatcher.Config) { c.Retain, c.DeadLetterRetain = retain, 2*retain })
 		for _, key := range []string{"k", "dead"} {
-			b.submit(key, func(j *job.Job) { j.ExpiresAt = time.Now().Add(time.Hour) }, 0)
+			b.submit(key, func(j *job.Job) { j.ExpiresAt = time.Now().Add(retain) }, 0)
 		}
 		count := func() int {
 			page, err := b.store.Jobs(b.Context(), store.JobFilter{Tenant: job.DefaultTenant, Limit: 10})
@@ -282,7 +286,7 @@ func TestSweeps(t *testing.T) {
 			}
 			return len(page)
 		}
-		time.Sleep(59 * time.Minute)
+		time.Sleep(retain - time.Minute)
 		if jobs, dead := count(), len(b.dead()); jobs != 2 || dead != 1 {
 			b.Errorf("%d jobs and %d dead letters within the retention, want 2 and 1", jobs, dead)
 		}
@@ -290,7 +294,7 @@ func TestSweeps(t *testing.T) {
 		if jobs, dead := count(), len(b.dead()); jobs != 0 || dead != 1 {
 			b.Errorf("%d jobs and %d dead letters after the jobs' retention, want 0 and 1", jobs, dead)
 		}
-		time.Sleep(time.Hour)
+		time.Sleep(retain)
 		if dead := len(b.dead()); dead != 0 {
 			b.Errorf("%d dead letters after their retention", dead)
 		}

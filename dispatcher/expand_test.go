@@ -152,6 +152,10 @@ func TestExpansionIsTakenOver(t *testing.T) {
 
 // A job that can't be expanded or advanced does not keep the others from it.
 func TestSpoiltExpansion(t *testing.T) {
+	every := time.Hour
+	if testing.Short() {
+		every = 10 * time.Minute
+	}
 	bubble(t, func(b *bench) {
 		spoilt := func(key string) bool { return strings.HasPrefix(key, "bad") }
 		b.queue.advance = func(_ context.Context, advances []store.Advance) error {
@@ -169,14 +173,14 @@ func TestSpoiltExpansion(t *testing.T) {
 		}
 		var good []job.Job
 		for i := range 70 { // more than are claimed at once
-			b.submit(fmt.Sprint("bad", i), crontab("@every 1h"))
-			good = append(good, b.submit(fmt.Sprint("good", i), crontab("@every 1h")))
+			b.submit(fmt.Sprint("bad", i), crontab("@every "+every.String()))
+			good = append(good, b.submit(fmt.Sprint("good", i), crontab("@every "+every.String())))
 		}
-		b.submit("lost", crontab("@every 1h"))
+		b.submit("lost", crontab("@every "+every.String()))
 		d, _ := b.replica(calm)
-		time.Sleep(3*time.Hour + time.Second)
+		time.Sleep(3*every + time.Second)
 		for _, j := range good {
-			b.expectEvery(j, time.Hour)
+			b.expectEvery(j, every)
 		}
 		if err := d.Ready(); err != nil {
 			b.Errorf("not ready: %v", err)
@@ -186,17 +190,21 @@ func TestSpoiltExpansion(t *testing.T) {
 
 // A job whose schedule makes the expansion panic does not keep the others from it, nor end the process.
 func TestPanicInExpansion(t *testing.T) {
+	every := time.Hour
+	if testing.Short() {
+		every = 10 * time.Minute
+	}
 	bubble(t, func(b *bench) {
 		b.queue.readJob = func(j *job.Job) {
 			if j.Key == "bad" {
 				breakCrontab(&j.Schedule.Crontab)
 			}
 		}
-		good := b.submit("good", crontab("@every 1h"))
-		b.submit("bad", crontab("@every 1h"))
+		good := b.submit("good", crontab("@every "+every.String()))
+		b.submit("bad", crontab("@every "+every.String()))
 		d, _ := b.replica(calm)
-		time.Sleep(3*time.Hour + time.Second)
-		b.expectEvery(good, time.Hour)
+		time.Sleep(3*every + time.Second)
+		b.expectEvery(good, every)
 		if err := d.Ready(); err != nil {
 			b.Errorf("not ready: %v", err)
 		}

@@ -154,6 +154,10 @@ func TestWeights(t *testing.T) {
 
 // A paused tenant waits, from the moment of its settings on and from a replica's start on, until the pause ends.
 func TestPausedTenant(t *testing.T) {
+	long := time.Hour
+	if testing.Short() {
+		long = 5 * time.Minute
+	}
 	bubble(t, func(b *bench) {
 		b.tenant("paused", b.start, job.TenantSettings{Paused: true})
 		b.submit("paused", of("paused", job.PriorityHigh), 0, time.Minute)
@@ -167,7 +171,7 @@ func TestPausedTenant(t *testing.T) {
 		if n := len(b.receiver.of("paused")); n != 2 {
 			t.Errorf("%d are sent of the tenant that is not paused any more, want 2", n)
 		}
-		time.Sleep(time.Hour)
+		time.Sleep(long)
 		if n := len(b.receiver.of("other")); n != 2 {
 			t.Errorf("%d are sent of the tenant that is paused now, want 2", n)
 		}

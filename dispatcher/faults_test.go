@@ -50,7 +50,11 @@ func TestStoppedReplicaFiresNothing(t *testing.T) {
 
 // While the store is down, the outcomes of fired occurrences wait. They are written before anything is claimed again.
 func TestStoreOutage(t *testing.T) {
-	for offset := time.Duration(0); offset < time.Second; offset += 70 * time.Millisecond { // claims and outcomes may each come first
+	step := 70 * time.Millisecond
+	if testing.Short() {
+		step = 350 * time.Millisecond
+	}
+	for offset := time.Duration(0); offset < time.Second; offset += step { // claims and outcomes may each come first
 		bubble(t, func(b *bench) {
 			b.receiver.answer = func(context.Context, callbacks.Delivery) error {
 				b.queue.set(func(q *flakyQueue) { q.down = true })

@@ -95,6 +95,9 @@ func TestStaysOnTheGrid(t *testing.T) {
 	t.Parallel()
 	const every, day = time.Second, 24 * time.Hour
 	days := 2 * day
+	if testing.Short() {
+		days = day
+	}
 	if os.Getenv("CARILLON_TEST_LONG") != "" {
 		days = 7 * day
 	}

@@ -17,10 +17,14 @@ import (
 // Each step's payload and part reach the sender, for each subscriber, and also after a redrive, when only a part of the
 // job is kept.
 func TestSequence(t *testing.T) {
+	wait, unit := time.Hour, "hour"
+	if testing.Short() {
+		wait, unit = time.Minute, "minute"
+	}
 	bubble(t, func(b *bench) {
 		draft, err := job.Decode([]byte(`{"key":"s","steps":[
 			{"type":"job","metadata":{"mail":"welcome"}},
-			{"type":"wait_certain_period","delay_period":1,"delay_unit":"hour"},
+			{"type":"wait_certain_period","delay_period":1,"delay_unit":"` + unit + `"},
 			{"type":"job"},
 			{"type":"job","metadata":null}
 		],"subscribers":["ann","bob"],"deadline":"10m","callback":{"type":"test","data":{"payload":1}}}`))
@@ -41,8 +45,9 @@ func TestSequence(t *testing.T) {
 			j.Schedule, j.Options, j.Callback = sequence.Schedule, sequence.Options, sequence.Callback
 		})
 		d, _ := b.replica(nil) // it finds the job when it starts
-		time.Sleep(2 * time.Hour)
-		want := []string{`1h0m0s 2 ann ""`, `1h0m0s 2 bob ""`, `1h0m0s 3 ann "null"`, `1h0m0s 3 bob "null"`,
+		time.Sleep(2 * wait)
+		once, twice := wait.String(), (2 * wait).String()
+		want := []string{once + ` 2 ann ""`, once + ` 2 bob ""`, once + ` 3 ann "null"`, once + ` 3 bob "null"`,
 			`0s 0 ann "{\"mail\":\"welcome\"}"`, `0s 0 bob "{\"mail\":\"welcome\"}"`}
 		ids := b.expectParts(want)
 
@@ -62,7 +67,7 @@ func TestSequence(t *testing.T) {
 		}
 		d.Wake(job.DefaultLane, time.Now())
 		time.Sleep(time.Minute)
-		again := b.expectParts(append(want, `2h0m0s 3 bob "null"`, `2h0m0s 0 bob "{\"mail\":\"welcome\"}"`))
+		again := b.expectParts(append(want, twice+` 3 bob "null"`, twice+` 0 bob "{\"mail\":\"welcome\"}"`))
 		if len(ids) != 6 || len(again) != 6 {
 			b.Errorf("%d deliveries before the redrive, %d after it; want 6 each time", len(ids), len(again))
 		}
