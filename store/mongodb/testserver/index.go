@@ -12,8 +12,8 @@ import (
 // indexIDs creates indexes by which SQLite finds the documents of a database by id. FerretDB creates an index on
 // _ferretdb_sjson->"_id", but queries _ferretdb_sjson->'$._id', a different expression to SQLite. Without these
 // indexes, SQLite scans the whole collection for each document to update or delete, and a test with a few thousand
-// documents takes minutes on a busy machine.
-func indexIDs(ctx context.Context, data, database string) (err error) {
+// documents takes minutes on a busy machine. It adds the names of the collections that have one to indexed.
+func indexIDs(ctx context.Context, data, database string, indexed map[string]bool) (err error) {
 	u := url.URL{
 		Scheme:   "file",
 		Opaque:   filepath.Join(data, database+".sqlite"),
@@ -25,28 +25,32 @@ func indexIDs(ctx context.Context, data, database string) (err error) {
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 
-	rows, err := db.QueryContext(ctx, "SELECT table_name FROM _ferretdb_collections")
+	rows, err := db.QueryContext(ctx, "SELECT name, table_name FROM _ferretdb_collections")
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
-	var tables []string
+	tables := make(map[string]string) // by the collection's name
 	for rows.Next() {
-		var table string
-		if err := rows.Scan(&table); err != nil {
+		var name, table string
+		if err := rows.Scan(&name, &table); err != nil {
 			return err
 		}
-		tables = append(tables, table)
+		tables[name] = table
 	}
 	if err := rows.Err(); err != nil {
 		return err
 	}
-	for _, table := range tables {
+	for name, table := range tables {
+		if indexed[name] {
+			continue
+		}
 		_, err := db.ExecContext(ctx, fmt.Sprintf(
 			`CREATE INDEX IF NOT EXISTS %q ON %q (_ferretdb_sjson->'$._id')`, table+"_by_id", table))
 		if err != nil {
 			return err
 		}
+		indexed[name] = true
 	}
 	return nil
 }

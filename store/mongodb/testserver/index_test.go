@@ -10,11 +10,25 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// Once a store has made its indexes, SQLite uses one to find the document that FerretDB updates or deletes.
+// Once a store has made its indexes, SQLite uses one to find the document that FerretDB updates or deletes. So it does
+// when the collection is made anew.
 func TestDocumentsAreFoundByID(t *testing.T) {
 	dir := t.TempDir()
 	uri, _ := start(t, "127.0.0.1:0", dir)
 	coll := connect(t, uri).Database("test").Collection("docs")
+	testFoundByID(t, dir, coll)
+	if err := coll.Drop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	testFoundByID(t, dir, coll)
+	if err := coll.Database().Drop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	testFoundByID(t, dir, coll)
+}
+
+func testFoundByID(t *testing.T, dir string, coll *mongo.Collection) {
+	t.Helper()
 	for range 2 { // as each replica does
 		if _, err := coll.Indexes().CreateOne(t.Context(), mongo.IndexModel{Keys: bson.D{{Key: "a", Value: 1}}}); err != nil {
 			t.Fatal(err)

@@ -78,7 +78,7 @@ func run(ctx context.Context, listen, data string, ready func(uri string)) (err 
 		Listener:  ferretdb.ListenerConfig{Unix: socket},
 		Handler:   "sqlite",
 		SQLiteURL: sqliteURL(data),
-		Logger:    slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
+		Logger:    slog.New(errorsOnly{slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})}),
 	})
 	if err != nil {
 		return err
@@ -96,6 +96,14 @@ func run(ctx context.Context, listen, data string, ready func(uri string)) (err 
 	stopDB()
 	return errors.Join(err, <-stopped)
 }
+
+// errorsOnly is a handler without attributes besides a record's own. FerretDB adds the arguments of every query to its
+// logger, whatever the level, and a text handler would format them all.
+type errorsOnly struct{ slog.Handler }
+
+func (h errorsOnly) WithAttrs([]slog.Attr) slog.Handler { return h }
+
+func (h errorsOnly) WithGroup(string) slog.Handler { return h }
 
 // sqliteURL names the directory with one SQLite file per database. Without fsync a commit takes microseconds; the data
 // survive this process, though not a crash of the machine.

@@ -21,22 +21,28 @@ type relay struct {
 
 	// A gate is held from before a request on its database is passed on until the whole reply has arrived.
 	mu    sync.Mutex
-	gates map[string]*sync.Mutex
+	gates map[string]*gate
+}
+
+// gate is the one of a database.
+type gate struct {
+	sync.Mutex
+	indexed map[string]bool // the collections that have the index of indexIDs
 }
 
 func newRelay(socket, data string) *relay {
-	return &relay{socket: socket, data: data, gates: make(map[string]*sync.Mutex)}
+	return &relay{socket: socket, data: data, gates: make(map[string]*gate)}
 }
 
-func (r *relay) gate(database string) *sync.Mutex {
+func (r *relay) gate(database string) *gate {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	gate := r.gates[database]
-	if gate == nil {
-		gate = new(sync.Mutex)
-		r.gates[database] = gate
+	g := r.gates[database]
+	if g == nil {
+		g = &gate{indexed: make(map[string]bool)}
+		r.gates[database] = g
 	}
-	return gate
+	return g
 }
 
 // serve accepts clients until ctx is done, then closes their connections. It returns when no command is under way.
@@ -99,10 +105,11 @@ func (r *relay) handle(ctx context.Context, client net.Conn) {
 func (r *relay) exchange(ctx context.Context, db net.Conn, request message) (message, error) {
 	// A driver measures the server's health and distance by hello. The command reads no data, and must not queue: a
 	// driver that measures a long round trip gives up on short deadlines.
+	var g *gate
 	if !request.isHello() {
-		gate := r.gate(request.database())
-		gate.Lock()
-		defer gate.Unlock()
+		g = r.gate(request.database())
+		g.Lock()
+		defer g.Unlock()
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -115,8 +122,17 @@ func (r *relay) exchange(ctx context.Context, db net.Conn, request message) (mes
 		return nil, err
 	}
 	reply, err := readMessage(db)
-	if err == nil && request.command() == "createIndexes" { // the store has created its collections
-		err = indexIDs(ctx, r.data, request.database())
+	if err != nil {
+		return nil, err
+	}
+	switch request.command() {
+	case "createIndexes": // the store has created its collections
+		// Each handle of a store makes its indexes anew. To open the database once more is dear.
+		if !g.indexed[request.collection()] {
+			err = indexIDs(ctx, r.data, request.database(), g.indexed)
+		}
+	case "drop", "dropDatabase", "renameCollection":
+		clear(g.indexed)
 	}
 	return reply, err
 }
@@ -131,6 +147,8 @@ const (
 
 	opQuery = 2004 // FerretDB accepts it only for the handshake of older drivers
 	opMsg   = 2013 // flags (4 bytes), then sections: a kind (1 byte) and for kind 0 a BSON document
+
+	document = headerLen + 4 + 1 // where a message's first document begins: after the flags and the kind
 
 	flagChecksum   = 1 << 0
 	flagMoreToCome = 1 << 1
@@ -186,9 +204,22 @@ func (m message) command() string {
 	return string(command)
 }
 
+// collection returns the name of the command's collection: the value of its document's first element. It is empty if
+// that is not a string.
+func (m message) collection() string {
+	if m.command() == "" {
+		return ""
+	}
+	first, err := bson.Raw(m[document:]).IndexErr(0)
+	if err != nil {
+		return ""
+	}
+	name, _ := first.Value().StringValueOK()
+	return name
+}
+
 // database returns the name of the command's database; empty if the message's first section is not a command.
 func (m message) database() string {
-	const document = headerLen + 4 + 1 // after the flags and the kind
 	if m.command() == "" {
 		return ""
 	}
