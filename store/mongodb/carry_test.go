@@ -57,6 +57,8 @@ func minutes(after ...time.Duration) map[time.Time]int {
 // TestCarryIsInterrupted: a put that carries occurrences over is interrupted anywhere, and any claim runs meanwhile.
 // One of the two jobs is left whole, and each of its instants fires once, is cancelled, replaced again or exported.
 func TestCarryIsInterrupted(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
 	const (
 		fires      = "fires"
 		cancelled  = "is cancelled"
@@ -75,8 +77,7 @@ func TestCarryIsInterrupted(t *testing.T) {
 			more := false
 			what := fmt.Sprintf("%s after verdict %d at command %d, one held %v", c.then, c.lost, n, c.held)
 			t.Run(what, func(t *testing.T) {
-				db := newDatabase(t)
-				s := db.open(t)
+				db.empty(t, s)
 				first := newJob(epoch, 0, time.Minute, time.Hour)
 				mustPut(t, s, first)
 				second := carrying(first, newJob(epoch.Add(time.Second), 0, time.Minute, 2*time.Hour))
@@ -190,12 +191,13 @@ func TestCarryIsInterrupted(t *testing.T) {
 // under the new job, or is due again at once. It is neither put back as an orphan nor dropped, although its revision is
 // old.
 func TestClaimMeetsACarry(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
 	for _, old := range []time.Duration{time.Second, 5 * time.Hour} {
 		for n := 1; n <= 6; n++ {
 			for _, collection := range []string{"jobs", "occurrences"} {
 				t.Run(fmt.Sprintf("%s old, before find %d of %s", old, n, collection), func(t *testing.T) {
-					db := newDatabase(t)
-					s := db.open(t)
+					db.empty(t, s)
 					first := newJob(epoch.Add(-old), 0)
 					mustPut(t, s, first)
 					second := carrying(first, newJob(epoch, 0))

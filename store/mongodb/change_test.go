@@ -39,6 +39,8 @@ func amendment(of job.Revision) store.Amendment {
 // TestClaimMeetsAResume: occurrences that a claim finds paused, and puts back when the job is no longer paused, become
 // due regardless.
 func TestClaimMeetsAResume(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
 	now := epoch.Add(time.Minute)
 	for _, c := range []struct {
 		name, command, collection string
@@ -52,8 +54,7 @@ func TestClaimMeetsAResume(t *testing.T) {
 		{"before the jobs are read again", "find", "jobs", 2, false, 0, 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			db := newDatabase(t)
-			s := db.open(t)
+			db.empty(t, s)
 			mustPut(t, s, newPut("k", epoch, 0, time.Second, time.Minute))
 			pause(t, s, epoch)
 			relayed, r := db.relayed(t)
@@ -99,6 +100,8 @@ func expectDue(t *testing.T, s store.Store, now time.Time, want int) {
 
 // TestPutMeetsAChange: a flip respects a change that another client has made since the job was read.
 func TestPutMeetsAChange(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
 	for _, c := range []struct {
 		name   string
 		paused bool // before
@@ -115,8 +118,7 @@ func TestPutMeetsAChange(t *testing.T) {
 	} {
 		for _, conditional := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, conditional %v", c.name, conditional), func(t *testing.T) {
-				db := newDatabase(t)
-				s := db.open(t)
+				db.empty(t, s)
 				first := newCrontab("k", epoch, "@every 1s")
 				mustPut(t, s, first)
 				if c.paused {
@@ -171,10 +173,11 @@ func status(t *testing.T, s store.Store) store.JobStatus {
 
 // TestPauseMeetsAnother: a pause or resume that meets another change of the job takes effect after it.
 func TestPauseMeetsAnother(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
 	for _, pausing := range []bool{false, true} {
 		t.Run(fmt.Sprintf("pausing %v", pausing), func(t *testing.T) {
-			db := newDatabase(t)
-			s := db.open(t)
+			db.empty(t, s)
 			mustPut(t, s, newCrontab("k", epoch, "@every 1s"))
 			if !pausing {
 				pause(t, s, epoch)

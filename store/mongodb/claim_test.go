@@ -57,10 +57,11 @@ var interruptions = []struct {
 
 // TestClaimIsInterrupted: a claim that fails after it has stamped occurrences gives them back.
 func TestClaimIsInterrupted(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
 	for _, c := range interruptions {
 		t.Run(c.name, func(t *testing.T) {
-			db := newDatabase(t)
-			s := db.open(t)
+			db.empty(t, s)
 			mustPut(t, s, newPut("k", epoch, 0, time.Second))
 			relayed, r := db.relayed(t)
 			if c.many {

@@ -96,6 +96,8 @@ func oldCrontab(t *testing.T, s store.Store) store.Put {
 // TestAdvanceIsInterrupted: an expansion is interrupted anywhere, and either the same replica tries again or another
 // takes over. It fires nothing beyond the cursor, nothing is dropped, and every tick fires exactly once in the end.
 func TestAdvanceIsInterrupted(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
 	for _, c := range []struct {
 		name, command, collection string
 		lost                      verdict
@@ -110,8 +112,7 @@ func TestAdvanceIsInterrupted(t *testing.T) {
 	} {
 		for _, takenOver := range []bool{false, true} {
 			t.Run(map[bool]string{false: "tried again, ", true: "taken over, "}[takenOver]+c.name, func(t *testing.T) {
-				db := newDatabase(t)
-				s := db.open(t)
+				db.empty(t, s)
 				p := oldCrontab(t, s)
 				relayed, r := db.relayed(t)
 				a := mustExpand(t, relayed, epoch)
@@ -167,6 +168,8 @@ func TestAdvanceIsInterrupted(t *testing.T) {
 
 // TestAdvanceMeetsAnother: a change of a job while its next occurrences are inserted decides whether they fire.
 func TestAdvanceMeetsAnother(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
 	now := epoch.Add(10 * time.Second)
 	for _, c := range []struct {
 		name    string
@@ -189,8 +192,7 @@ func TestAdvanceMeetsAnother(t *testing.T) {
 	} {
 		for _, write := range []struct{ name, collection string }{{"insert", "occurrences"}, {"update", "jobs"}} {
 			t.Run(fmt.Sprintf("%s before the %s of %s", c.name, write.name, write.collection), func(t *testing.T) {
-				db := newDatabase(t)
-				s := db.open(t)
+				db.empty(t, s)
 				oldCrontab(t, s)
 				relayed, r := db.relayed(t)
 				a := mustExpand(t, relayed, epoch)

@@ -96,6 +96,18 @@ func (db database) open(t *testing.T) *mongodb.Store {
 	return s
 }
 
+// empty removes what stores have put, and has s forget it, so that both are as new. A test of many cases, one after
+// another, has one database for all: to make one, with its indexes, and to open a store costs more than such a case.
+func (db database) empty(t *testing.T, s *mongodb.Store) {
+	t.Helper()
+	for _, collection := range []string{"jobs", "occurrences", "records"} {
+		if _, err := db.Collection(collection).DeleteMany(t.Context(), bson.M{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mongodb.Expect(s, job.DefaultLane, 1) // what a claim expects that was preceded by none
+}
+
 func (db database) count(t *testing.T, filter bson.M) int {
 	t.Helper()
 	n, err := db.Collection("occurrences").CountDocuments(t.Context(), filter)

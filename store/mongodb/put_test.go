@@ -20,6 +20,8 @@ import (
 // TestPutLosesItsFlip: a put whose connection is lost at its flip returns ErrUnavailable. It has then taken effect
 // completely or not at all. It deletes nothing, since it can't know which.
 func TestPutLosesItsFlip(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
 	for _, c := range []struct {
 		name    string
 		replace bool
@@ -32,8 +34,7 @@ func TestPutLosesItsFlip(t *testing.T) {
 		{"replace, done", true, cutAfter, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			db := newDatabase(t)
-			s := db.open(t)
+			db.empty(t, s)
 			old := newPut("k", epoch, time.Hour)
 			if c.replace {
 				mustPut(t, s, old)
@@ -195,6 +196,8 @@ func TestPutManyInstants(t *testing.T) {
 
 // TestPutMeetsAnother: a change by another client between a put's read and its flip comes first.
 func TestPutMeetsAnother(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
 	first, other := newPut("k", epoch, time.Hour), newPut("k", epoch, 2*time.Hour)
 	for _, c := range []struct {
 		name      string
@@ -217,8 +220,7 @@ func TestPutMeetsAnother(t *testing.T) {
 		{"replace if present meets a cancel", true, "update", true, store.Condition{Present: true}, true, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			db := newDatabase(t)
-			s := db.open(t)
+			db.empty(t, s)
 			if c.exists {
 				mustPut(t, s, first)
 			}
@@ -262,6 +264,8 @@ func TestPutMeetsAnother(t *testing.T) {
 // TestPutTooLarge: a job that exceeds the size of a document is refused with ErrTooLarge, by the driver or the server,
 // and leaves no documents. The other jobs of the call are put.
 func TestPutTooLarge(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
 	refused := bson.D{{Key: "ok", Value: 0}, {Key: "code", Value: 10334}, {Key: "errmsg", Value: "BSONObj size: 17000000 is invalid"}}
 	refusedDocument := bson.D{{Key: "ok", Value: 1}, {Key: "n", Value: 0}, {Key: "writeErrors", Value: bson.A{bson.D{
 		{Key: "index", Value: 0}, {Key: "code", Value: 2}, {Key: "errmsg", Value: "object to insert too large. size in bytes: 16777300"},
@@ -284,8 +288,7 @@ func TestPutTooLarge(t *testing.T) {
 		{"replaced, refused by the server", true, alone, 1e6, "update", refused},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			db := newDatabase(t)
-			s := db.open(t)
+			db.empty(t, s)
 			puts := []store.Put{newPut("k", epoch, time.Hour)}
 			if c.jobs == among {
 				puts = []store.Put{newPut("a", epoch, time.Hour), puts[0], newPut("z", epoch, time.Hour)}

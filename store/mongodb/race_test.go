@@ -127,6 +127,8 @@ func TestClaimOfManyLanes(t *testing.T) {
 // TestCancelMeetsASettlement: an occurrence that was held at a cancel is never retried, whenever its settlement
 // arrives. A dead letter is not lost, even one that is redriven before the cancel has ended.
 func TestCancelMeetsASettlement(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
 	for _, own := range []bool{false, true} {
 		for _, at := range []int{1, 2} {
 			for _, c := range []struct {
@@ -142,8 +144,7 @@ func TestCancelMeetsASettlement(t *testing.T) {
 				{"buried and redriven", store.Bury, true, 0, 1},
 			} {
 				t.Run(fmt.Sprintf("own %v, %s before delete %d", own, c.name, at), func(t *testing.T) {
-					db := newDatabase(t)
-					s := db.open(t)
+					db.empty(t, s)
 					mustPut(t, s, newPut("k", epoch, 0))
 					held := mustClaim(t, s, epoch, 1)[0]
 					if own {
@@ -214,10 +215,11 @@ func TestCancelMeetsAPut(t *testing.T) {
 // cancellation deletes them, and answers with the number of those that were held, even if that is the number of the
 // added ones.
 func TestCancelMeetsAnExpansion(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
 	for _, holding := range []bool{false, true} {
 		t.Run(fmt.Sprintf("of as many held ones: %v", holding), func(t *testing.T) {
-			db := newDatabase(t)
-			s := db.open(t)
+			db.empty(t, s)
 			first := newCrontab("k", epoch, "@every 1s")
 			mustPut(t, s, first)
 			now := epoch.Add(15 * time.Second)
@@ -318,6 +320,8 @@ func TestCancelOfMany(t *testing.T) {
 
 // TestSweepMeetsAPut: a job that is put again after a sweep has read it as expired stays as it was put.
 func TestSweepMeetsAPut(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
 	for _, c := range []struct {
 		name, write string
 		instants    []time.Duration
@@ -326,8 +330,7 @@ func TestSweepMeetsAPut(t *testing.T) {
 		{"of a job that is live", "update", []time.Duration{time.Hour}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			db := newDatabase(t)
-			s := db.open(t)
+			db.empty(t, s)
 			mustPut(t, s, newPut("k", epoch, c.instants...))
 			again := newPut("k", epoch, 2*time.Hour) // expired, and live
 			relayed, r := db.relayed(t)

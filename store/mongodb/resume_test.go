@@ -16,6 +16,8 @@ import (
 // TestEarlyClaimMeetsAResume: an early claim puts back an occurrence of a job that is no longer paused. The occurrence
 // is due at its instant.
 func TestEarlyClaimMeetsAResume(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
 	const early = 500 * time.Millisecond
 	at := epoch.Add(time.Minute)
 	for _, c := range []struct {
@@ -27,8 +29,7 @@ func TestEarlyClaimMeetsAResume(t *testing.T) {
 		{"before the job is read again", "find", "jobs", 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			db := newDatabase(t)
-			s := db.open(t)
+			db.empty(t, s)
 			mustPut(t, s, newPut("k", epoch, time.Minute))
 			pause(t, s, epoch)
 			relayed, r := db.relayed(t)
@@ -57,6 +58,8 @@ func TestEarlyClaimMeetsAResume(t *testing.T) {
 // TestPassMeetsAnother: a claim of one occurrence passes a paused backlog. It does not undo a change that another
 // caller makes to the backlog before it is put back.
 func TestPassMeetsAnother(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
 	now := epoch.Add(time.Minute)
 	for _, c := range []struct {
 		name    string
@@ -93,8 +96,7 @@ func TestPassMeetsAnother(t *testing.T) {
 		}, 0, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			db := newDatabase(t)
-			s := db.open(t)
+			db.empty(t, s)
 			mustPut(t, s, newPut("k", epoch, 0, time.Second, time.Minute))
 			pause(t, s, epoch)
 			relayed, r := db.relayed(t)
@@ -183,6 +185,8 @@ func TestPassKeepsAttempts(t *testing.T) {
 // of the job begins. Otherwise it could insert again the occurrences that another expansion inserted and that were
 // delivered.
 func TestExpansionOutlivesAPause(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
 	now := epoch.Add(2 * time.Second)
 	for _, c := range []struct {
 		name string
@@ -207,8 +211,7 @@ func TestExpansionOutlivesAPause(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			db := newDatabase(t)
-			s := db.open(t)
+			db.empty(t, s)
 			oldCrontab(t, s)
 			relayed, r := db.relayed(t)
 			cutOff := mustExpand(t, relayed, epoch)

@@ -26,6 +26,8 @@ func trigger(t *testing.T, s store.Store) error {
 // TestTriggerMeetsACancel: a trigger during a cancellation of its job is cancelled with the job, or returns
 // ErrNotFound.
 func TestTriggerMeetsACancel(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
 	cancel := func(t *testing.T, s store.Store) {
 		t.Helper()
 		if _, err := s.Cancel(t.Context(), []job.Name{name("k")}, store.Asked{Now: epoch}); err != nil {
@@ -43,8 +45,7 @@ func TestTriggerMeetsACancel(t *testing.T) {
 		{"before it counts", "update", "occurrences", 1, store.ErrNotFound},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			db := newDatabase(t)
-			s := db.open(t)
+			db.empty(t, s)
 			mustPut(t, s, newPut("k", epoch))
 			relayed, r := db.relayed(t)
 			r.on(c.command, c.collection, c.n, func() verdict {
@@ -66,6 +67,8 @@ func TestTriggerMeetsACancel(t *testing.T) {
 
 // TestCancelMeetsATrigger: a trigger between the steps of a cancellation returns ErrNotFound, or is cancelled.
 func TestCancelMeetsATrigger(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
 	for _, c := range []struct {
 		name                string
 		command, collection string
@@ -77,8 +80,7 @@ func TestCancelMeetsATrigger(t *testing.T) {
 		{"after the job is deleted", "find", "occurrences", 1, 0, store.ErrNotFound},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			db := newDatabase(t)
-			s := db.open(t)
+			db.empty(t, s)
 			mustPut(t, s, newPut("k", epoch))
 			relayed, r := db.relayed(t)
 			r.on(c.command, c.collection, c.n, func() verdict {
@@ -101,6 +103,8 @@ func TestCancelMeetsATrigger(t *testing.T) {
 // TestTriggerMeetsANewJob: a trigger of a job that is concurrently cancelled and put again does not belong to the new
 // job. A trigger of a job that is replaced does.
 func TestTriggerMeetsANewJob(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
 	later := epoch.Add(time.Millisecond)
 	for _, c := range []struct {
 		name                  string
@@ -117,8 +121,7 @@ func TestTriggerMeetsANewJob(t *testing.T) {
 		{"replaced, after the insertion", false, false, "find", 2, nil, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			db := newDatabase(t)
-			s := db.open(t)
+			db.empty(t, s)
 			mustPut(t, s, newPut("k", epoch))
 			relayed, r := db.relayed(t)
 			happened := false
