@@ -11,7 +11,7 @@ import (
 )
 
 // Once a store has made its indexes, SQLite uses one to find the document that FerretDB updates or deletes. So it does
-// when the collection is made anew.
+// when the collection is made again.
 func TestDocumentsAreFoundByID(t *testing.T) {
 	dir := t.TempDir()
 	uri, _ := start(t, "127.0.0.1:0", dir)

@@ -127,7 +127,7 @@ func (r *relay) exchange(ctx context.Context, db net.Conn, request message) (mes
 	}
 	switch request.command() {
 	case "createIndexes": // the store has created its collections
-		// Each handle of a store makes its indexes anew. To open the database once more is dear.
+		// Each handle of a store makes its indexes again. To open the database once more is dear.
 		if !g.indexed[request.collection()] {
 			err = indexIDs(ctx, r.data, request.database(), g.indexed)
 		}
