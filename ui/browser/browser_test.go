@@ -56,6 +56,10 @@ func run(m *testing.M) int {
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium), chromedp.UserDataDir(filepath.Join(dir, "profile")),
 		chromedp.WSURLReadTimeout(patience), chromedp.Flag("lang", "en-GB"), chromedp.Flag("disable-dev-shm-usage", true))
+	// Tabs of one profile share a process, as do the pages that a tab shows one after the other. A process lives for so short
+	// a time that the optimizing compilers of JavaScript, and threads to collect its garbage, cost more than they save.
+	options = append(options, chromedp.Flag("disable-site-isolation-trials", true), chromedp.Flag("process-per-site", true),
+		chromedp.Flag("js-flags", "--no-opt,--no-maglev,--single-threaded-gc"))
 	if os.Geteuid() == 0 {
 		options = append(options, chromedp.NoSandbox) // Chromium's sandbox does not work as root
 	}
@@ -406,6 +410,13 @@ func (p *tab) signIn(key string) *tab {
 	return p
 }
 
+// signOut signs out.
+func (p *tab) signOut() {
+	p.Helper()
+	p.click("Sign out")
+	p.see("Sign in with an API key.")
+}
+
 var axe = sync.OnceValues(func() (string, error) {
 	b, err := os.ReadFile("../node_modules/axe-core/axe.min.js")
 	return string(b), err
@@ -419,7 +430,7 @@ func (p *tab) accessible(where string) {
 		p.Fatalf("%v: .ci/ui installs axe-core", err)
 	}
 	found := eval[string](p, `(() => { if (!window.axe) { `+source+` }
-		return axe.run(document, {preload: false, resultTypes: ['violations']}).then((r) => r.violations
+		return axe.run(document, {preload: false, selectors: false, resultTypes: ['violations']}).then((r) => r.violations
 			.filter((v) => ['serious', 'critical', 'moderate'].includes(v.impact))
 			.map((v) => v.id + ' (' + v.impact + '): ' + v.nodes.slice(0, 3).map((n) => n.html.slice(0, 200) + ' ' + (n.any[0]?.message ?? '')).join(' | ')).join('\n'));
 	})()`)
