@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -210,7 +211,25 @@ func pressJob(p *tab) {
 }
 
 func pressDeadLetters(p *tab, s *service, admin string) {
-	fails := receiver(p, http.StatusGone)
+	var sent atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		sent.Add(1)
+		http.Error(w, markup, http.StatusGone)
+	}))
+	p.Cleanup(server.Close)
+	fails := server.URL
+	// failed waits until so many attempts have failed, and there are so many dead letters. The list that the page shows may
+	// be older, but what it says of them is still so.
+	failed := func(attempts int64, dead int) {
+		p.Helper()
+		found := 0
+		for until := time.Now().Add(patience); sent.Load() != attempts || found != dead; time.Sleep(50 * time.Millisecond) {
+			items, _ := s.send(admin, "GET", "/v1/dead-letters?prefix=dead-&limit=1000", nil, 200)["items"].([]any)
+			if found = len(items); time.Now().After(until) {
+				s.Fatalf("%d of %d attempts were made, and there are %d of %d dead letters", sent.Load(), attempts, found, dead)
+			}
+		}
+	}
 	for i := range 6 {
 		s.send(admin, "PUT", fmt.Sprintf("/v1/jobs/dead-%d", i), object{"delay": "1ms", "retry": object{"maxAttempts": 1}, "callback": callback(fails)}, 201)
 	}
@@ -223,7 +242,8 @@ func pressDeadLetters(p *tab, s *service, admin string) {
 	p.click("Close")
 	p.ask("Redrive", "Redrive")
 	p.see("1 dead letters are due again.")
-	p.until("it has failed again", "document.querySelectorAll('main > .scroll tbody tr').length === 6")
+	failed(7, 6)
+	p.until("it is shown again", "document.querySelectorAll('main > .scroll tbody tr').length === 6")
 	p.ask("Delete", "Delete")
 	p.see("1 dead letters are deleted.")
 	p.until("it is gone", "document.querySelectorAll('main > .scroll tbody tr').length === 5")
@@ -238,8 +258,10 @@ func pressDeadLetters(p *tab, s *service, admin string) {
 	p.until("they are gone", "document.querySelectorAll('main > .scroll tbody tr').length === 3")
 	p.ask("Redrive these", "Redrive")
 	p.see("3 dead letters are due again.")
+	failed(10, 3)
 	p.ask("Redrive all", "Redrive")
-	p.until("all have failed again", "document.querySelectorAll('main > .scroll tbody tr').length === 3")
+	failed(13, 3)
+	p.until("all are shown again", "document.querySelectorAll('main > .scroll tbody tr').length === 3")
 	p.fill("Key begins with", "dead-")
 	p.ask("Delete all of the filter", "Delete")
 	p.see("everything was delivered.", "None is like that.")
