@@ -28,6 +28,9 @@ type replica struct {
 	log     string // a file
 	clock   *clock
 
+	// stopping is held by the fault that has stopped or ended the process, until it goes on or is started again.
+	stopping sync.Mutex
+
 	lock    sync.Mutex
 	command *exec.Cmd
 	exited  chan struct{}
@@ -79,7 +82,7 @@ func (r *replica) start(ctx context.Context) error {
 	c := exec.Command(r.o.Program, "serve", "--listen="+r.address, "--store="+r.store, //nolint:gosec,noctx // see above
 		"--lease="+Lease.String(), "--callback-timeout="+callbackTimeout.String(), "--tick=250ms",
 		"--concurrency="+strconv.Itoa(slots), "--log-format=json", "--store-wait=10m",
-		"--shutdown-timeout="+shutdown.String(), "--history=1h")
+		"--shutdown-timeout="+shutdown.String(), "--history="+(r.o.Length+time.Hour).String())
 	c.Env = append(os.Environ(), "HTTP_PROXY=http://"+r.through, "NO_PROXY=", ClockVariable+"="+r.clock.file)
 	c.Stdout, c.Stderr = log, log
 	if err := c.Start(); err != nil {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -71,6 +72,9 @@ type world struct {
 	faults []string // those besides the guarantees that the checker judges
 	calm   bool
 	sick   int // receivers' faults of this moment
+
+	// younger is how much later than it came a request may seem to have come: the store's clock was set meanwhile.
+	younger time.Duration
 }
 
 // Result is the outcome of a run.
@@ -98,6 +102,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		h.ClockBound = min(Lease-callbackTimeout, Lease/2) / 2
 	} else if o.Settable { // SQLite has the replicas' clock, so it is never found wrong, and a request's time ends by it
 		h.Within += largestStep
+		w.younger = largestStep
 	}
 	w.record = record.New(h)
 	w.plan = NewPlan(o.Seed, o.Length, World{
@@ -119,6 +124,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		w.lock.Lock()
 		defer w.lock.Unlock()
 		history, lines := w.record.History()
+		unheard(&history)
 		return &Result{w.plan, history, lines, w.faults, w.folder}
 	}
 	for i := range w.plan.Replicas {
@@ -149,6 +155,17 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	return result(), ctx.Err()
 }
 
+// unheard takes back that replicas were told answers that came while they stood still, or just before: these may wait
+// unread until the callback's time is over.
+func unheard(h *checker.History) {
+	for i := range h.Deliveries {
+		d := &h.Deliveries[i]
+		d.Told = d.Told && !slices.ContainsFunc(h.Troubles, func(t checker.Trouble) bool {
+			return t.What == Stall && t.Replica == d.Replica && d.Ended.After(t.From.Add(-time.Second)) && d.Ended.Before(t.To)
+		})
+	}
+}
+
 // serving returns when all replicas serve.
 func (w *world) serving(ctx context.Context) error {
 	for end := time.Now().Add(time.Minute); ; sleep(ctx, 50*time.Millisecond) {
@@ -166,6 +183,13 @@ func (w *world) happen(ctx context.Context, f *Fault) {
 	sleep(ctx, time.Until(w.record.Begun().Add(f.At)))
 	if ctx.Err() != nil {
 		return
+	}
+	switch f.What {
+	case Crash, Stop, Stall: // one may last longer than planned
+		r := w.replicas[f.Replica]
+		r.stopping.Lock()
+		defer r.stopping.Unlock()
+	default:
 	}
 	w.record.Note("%s begins", f)
 	from, until := time.Now(), time.Time{}

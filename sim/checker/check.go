@@ -429,7 +429,7 @@ func (k *keyed) nothingLost() {
 		}
 		for _, at := range o.Schedule.Between(from, k.Due) {
 			switch {
-			case k.taken(at), k.isDead(at), k.maySupersede(o):
+			case k.taken(at), k.isDead(at), k.maySupersede(o), k.passedBefore(o, at):
 			default:
 				missed[o.ID]++
 				if k.Final.Jobs[k.key].Missed >= missed[o.ID] || k.uncounted(o, at) {
@@ -440,6 +440,15 @@ func (k *keyed) nothingLost() {
 			}
 		}
 	}
+}
+
+// passedBefore reports whether an instant may have passed by the clock of a replica that stored an earlier job with that
+// instant. That job skipped it, and for the next one it counts as settled.
+func (k *keyed) passedBefore(o *Op, at time.Time) bool {
+	return slices.ContainsFunc(k.ops, func(p *Op) bool {
+		return p.N != o.N && (p.Kind == Put || p.Kind == Create) && p.maybe() && p.Invoked.Before(o.Returned) &&
+			p.Schedule.Has(at) && p.Ahead > 0 && !at.After(k.latest(p).Add(p.Ahead))
+	})
 }
 
 // stands reports whether a put has certainly taken effect, and the time after which its instants were ahead for all:

@@ -351,3 +351,31 @@ func TestUndecided(t *testing.T) {
 		t.Errorf("one operation is %+v", v)
 	}
 }
+
+// TestSkippedByAFastClock: an instant that had passed by the clock of the replica that stored the job before is settled
+// for the next job, so it does not fire.
+func TestSkippedByAFastClock(t *testing.T) {
+	put := func(n int, from float64, ahead time.Duration, instants ...float64) Op {
+		o := Op{Kind: Put, Key: "k", N: n, Invoked: at(from), Returned: at(from + 0.1), Status: 201, Ahead: ahead}
+		for _, i := range instants {
+			o.Schedule.Instants = append(o.Schedule.Instants, at(i))
+		}
+		return o
+	}
+	sent := Delivery{Replica: 1, ID: "i", Key: "k", N: 2, Instant: at(30), Attempt: 1, Begun: at(30), Local: at(30), Ended: at(30.1), Took: true, Told: true}
+	for name, one := range map[string]struct {
+		before Op
+		broken []string
+	}{
+		"it had passed there":       {before: put(1, 12, 9*time.Second, 20)},
+		"that clock is right":       {before: put(1, 12, 0, 20), broken: []string{"nothing lost"}},
+		"that clock is not so fast": {before: put(1, 12, 7*time.Second, 20), broken: []string{"nothing lost"}},
+		"that job has another":      {before: put(1, 12, 9*time.Second, 21), broken: []string{"nothing lost"}},
+	} {
+		h := history([]Op{one.before, put(2, 14, 0, 20, 30)}, sent)
+		h.Due = at(500)
+		if got := broken(h); !slices.Equal(got, one.broken) {
+			t.Errorf("%s: broken are %q, want %q", name, got, one.broken)
+		}
+	}
+}
