@@ -442,8 +442,8 @@ func (k *keyed) nothingLost() {
 	}
 }
 
-// passedBefore reports whether an instant may have passed by the clock of a replica that stored an earlier job with that
-// instant. That job skipped it, and for the next one it counts as settled.
+// passedBefore reports whether an instant may have passed by the clock of a replica that stored an earlier job with it.
+// That job skipped it, and for the next one it counts as settled.
 func (k *keyed) passedBefore(o *Op, at time.Time) bool {
 	return slices.ContainsFunc(k.ops, func(p *Op) bool {
 		return p.N != o.N && (p.Kind == Put || p.Kind == Create) && p.maybe() && p.Invoked.Before(o.Returned) &&
