@@ -102,7 +102,7 @@ func (s *submitters) submit() {
 		select {
 		case <-s.stop:
 			return
-		case <-time.After(10 * time.Millisecond):
+		case <-time.After(25 * time.Millisecond):
 		}
 		i := s.begun.Add(1) - 1
 		body, _ := json.Marshal(map[string]any{

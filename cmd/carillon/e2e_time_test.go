@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store/storetest"
 )
 
 // shortLease makes a dead replica's claims be taken over soon.
@@ -159,7 +160,10 @@ func TestSequence(t *testing.T) {
 		n := 1000
 		switch t.Name() {
 		case "TestSequence/sqlite":
-			n = 10_000
+			n = 3000
+			if storetest.Long() {
+				n = 10_000
+			}
 		case "TestSequence/mongodb":
 			n = 100 // the server of these tests reads all occurrences for every one that it claims
 		}

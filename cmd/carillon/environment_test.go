@@ -45,7 +45,9 @@ func TestUnknownVariables(t *testing.T) {
 			t.Setenv(name, value)
 			var stdout, stderr bytes.Buffer
 			// An address that no machine has ends it when all else is well.
-			run([]string{"serve", "--listen=203.0.113.1:1", "--insecure-no-auth-beyond-loopback"}, &stdout, &stderr)
+			run([]string{
+				"serve", "--listen=203.0.113.1:1", "--insecure-no-auth-beyond-loopback", "--store=memory:", "--ui=off", // quickly
+			}, &stdout, &stderr)
 			told := strings.Count(stderr.String(), name+" belongs to no option")
 			switch log := strings.ReplaceAll(stderr.String(), `\"`, `"`); {
 			case c.want == "" && told > 0:
