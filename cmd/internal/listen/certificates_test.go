@@ -92,7 +92,7 @@ func (s *secured) ask(config *tls.Config) (body, serial string, err error) {
 // until waits until something is so: the files are looked at once a second at most.
 func (s *secured) until(what string, so func() bool) {
 	s.Helper()
-	for end := time.Now().Add(patience); !so(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(patience); !so(); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
 			s.Fatalf("waited too long until %s; the log is %s", what, s.log)
 		}
