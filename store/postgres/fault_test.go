@@ -119,6 +119,7 @@ func TestServerVanishes(t *testing.T) {
 				if t.Context().Err() != nil {
 					t.Fatal("there are not as many connections as there should be")
 				}
+				time.Sleep(pause)
 			}
 			time.Sleep(c.idle)
 			if c.first > 0 {

@@ -60,6 +60,7 @@ func TestAnswerCut(t *testing.T) {
 			}
 			defer through.Close()
 			for place, cut := 0, true; cut; place += 11 {
+				sc.empty() // all contents are compared
 				mutation := func(prefix string) storetest.Mutation {
 					mutations := storetest.Mutations(t, beside, fmt.Sprintf("%s %d ", prefix, place))
 					return mutations[slices.IndexFunc(mutations, func(m storetest.Mutation) bool { return m.Name == name })]
@@ -88,6 +89,7 @@ func TestLateAnywhere(t *testing.T) {
 			sc := newSchema(t, serverURL)
 			beside := sc.open()
 			for place, held := 0, true; held; place++ {
+				sc.empty() // all contents are compared
 				before := storetest.Mutations(t, beside, fmt.Sprintf("before %d ", place))
 				mutations := storetest.Mutations(t, beside, fmt.Sprintf("%d ", place))
 				i := slices.IndexFunc(mutations, func(m storetest.Mutation) bool { return m.Name == what })

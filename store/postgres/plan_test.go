@@ -153,7 +153,7 @@ func TestPlansByName(t *testing.T) {
 // added up at its end at the latest.
 func (s schema) awaitGone(column, value string) {
 	s.Helper()
-	for deadline := time.Now().Add(5 * time.Minute); query[int](s, "SELECT count(*) FROM pg_stat_activity WHERE "+column+" = $1", value) > 0; {
+	for deadline := time.Now().Add(5 * time.Minute); query[int](s, "SELECT count(*) FROM pg_stat_activity WHERE "+column+" = $1", value) > 0; time.Sleep(pause) {
 		if time.Now().After(deadline) {
 			s.Fatal("the store's connections do not end")
 		}

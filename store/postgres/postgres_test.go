@@ -4,10 +4,14 @@ package postgres_test
 
 import (
 	"context"
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,28 +28,27 @@ import (
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(t *testing.T) storetest.Opener { return newSchema(t, serverURL).opener() })
+	storetest.Run(t, emptied(t, serverURL))
 }
 
 // TestStoreThroughPgBouncer runs in a long test only. Otherwise TestDifferential covers PgBouncer.
 func TestStoreThroughPgBouncer(t *testing.T) {
 	t.Parallel()
 	if storetest.Long() {
-		storetest.Run(t, func(t *testing.T) storetest.Opener { return newSchema(t, pgbouncerURL).opener() })
+		storetest.Run(t, emptied(t, pgbouncerURL))
 	}
 }
 
 // TestHistory: the store keeps history.
 func TestHistory(t *testing.T) {
 	t.Parallel()
-	historytest.Run(t, func(t *testing.T) storetest.Opener { return newSchema(t, serverURL).opener() })
+	historytest.Run(t, emptied(t, serverURL))
 }
 
 // TestDifferential: the store behaves like the reference store, through PgBouncer.
 func TestDifferential(t *testing.T) {
 	t.Parallel()
-	storetest.Differential(t, 30, func() store.Store { return memory.New() },
-		func(t *testing.T) storetest.Opener { return newSchema(t, pgbouncerURL).opener() })
+	storetest.Differential(t, 30, func() store.Store { return memory.New() }, emptied(t, pgbouncerURL))
 }
 
 // The environment variables with the addresses of the servers.
@@ -63,20 +66,53 @@ func environment(t testing.TB, name string) string {
 	return value
 }
 
+// pause is the time between two looks at the server, which leaves the processor to what is awaited.
+const pause = 5 * time.Millisecond
+
+// superuser makes the pool that all tests share. A pool of each test's own would cost a login or two in each.
+var superuser = sync.OnceValues(func() (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(os.Getenv(serverURL))
+	if err != nil {
+		return nil, err
+	}
+	config.MaxConns = 40 // tests that run in parallel hold transactions open
+	// Tests end connections.
+	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return true }
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	role := pgx.Identifier{config.ConnConfig.User}.Sanitize()
+	_, err = pool.Exec(ctx, "ALTER ROLE "+role+" PASSWORD '"+verifier(config.ConnConfig.Password)+"'")
+	return pool, err
+})
+
 // admin returns a pool of a superuser's connections to the server.
 func admin(t testing.TB) *pgxpool.Pool {
 	t.Helper()
-	config, err := pgxpool.ParseConfig(environment(t, serverURL))
+	environment(t, serverURL)
+	pool, err := superuser()
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return true } // tests end connections
-	pool, err := pgxpool.NewWithConfig(context.Background(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
 	return pool
+}
+
+// verifier returns what the server keeps of a password. It says that the password is hashed once at a login, instead of
+// 4096 times: the tests log in more than a thousand times, and guard no secret.
+func verifier(password string) string {
+	mac := func(key []byte, text string) []byte {
+		h := hmac.New(sha256.New, key)
+		h.Write([]byte(text))
+		return h.Sum(nil)
+	}
+	salt := rand.Text()[:16]
+	salted := mac([]byte(password), salt+"\x00\x00\x00\x01")
+	stored := sha256.Sum256(mac(salted, "Client Key"))
+	encode := base64.StdEncoding.EncodeToString
+	return "SCRAM-SHA-256$1:" + encode([]byte(salt)) + "$" + encode(stored[:]) + ":" + encode(mac(salted, "Server Key"))
 }
 
 func run(t testing.TB, pool *pgxpool.Pool, sql string) {
@@ -115,6 +151,50 @@ func with(t testing.TB, rawURL, option, value string) string {
 	query.Set(option, value)
 	u.RawQuery = query.Encode()
 	return u.String()
+}
+
+// emptied returns a function that makes empty stores, for tests one after another or in parallel. It empties a schema
+// of an earlier test if there is one, which costs less than to make and drop its tables. But a test of replicas that
+// start side by side has them make the tables. The schemas are removed when t ends.
+func emptied(t *testing.T, server string) func(t *testing.T) storetest.Opener {
+	var mu sync.Mutex
+	var free []schema
+	return func(test *testing.T) storetest.Opener {
+		test.Helper()
+		if strings.Contains(test.Name(), "side_by_side") {
+			return newSchema(test, server).opener()
+		}
+		var s schema
+		mu.Lock()
+		if len(free) > 0 {
+			s, free = free[0], free[1:]
+		}
+		mu.Unlock()
+		if s.TB != nil {
+			s.TB = test
+			if server == serverURL { // a call that was given up may have been under way
+				s.awaitGone("application_name", s.name)
+			}
+			s.empty()
+		} else {
+			s = newSchema(t, server)
+			s.url = with(test, s.url, "application_name", s.name)
+		}
+		test.Cleanup(func() { // after the stores have been closed
+			mu.Lock()
+			defer mu.Unlock()
+			free = append(free, s)
+		})
+		return s.opener()
+	}
+}
+
+// empty removes what stores have put. They keep nothing of that in memory, so they are as new.
+func (s schema) empty() {
+	s.Helper()
+	for _, table := range []string{"jobs", "occurrences", "records"} {
+		run(s, s.admin, "DELETE FROM "+s.table(table))
+	}
 }
 
 func (s schema) opener() storetest.Opener {

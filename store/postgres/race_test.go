@@ -300,6 +300,7 @@ func (s schema) awaitWaiting() {
 		if s.Context().Err() != nil {
 			s.Fatal("nobody waits")
 		}
+		time.Sleep(pause)
 	}
 }
 
