@@ -50,18 +50,18 @@ const brokenBefore, brokenAfter, brokenHeld = 2300, 2500, 300
 // breakings calls a function for a put that is interrupted at each of its steps.
 func breakings(t *testing.T, then func(b *broken)) {
 	t.Helper()
+	server := newServer(t)
+	first, next := put("k", brokenBefore), put("k", brokenAfter)
+	next.Job.Options.Priority = job.PriorityHigh
+	for i := range next.Occurrences {
+		next.Occurrences[i].Priority = job.PriorityHigh
+	}
+	next = replacing(first, next)
+	next.Now = epoch.Add(time.Second)
 	for step, done := 1, false; !done; step++ {
-		server := newServer(t)
-		b := &broken{T: t, server: server, s: open(t, server.url), fired: map[time.Time]int{}}
-		b.first = put("k", brokenBefore)
+		server.empty()
+		b := &broken{T: t, server: server, s: open(t, server.url), first: first, next: next, fired: map[time.Time]int{}}
 		mustPut(t, b.s, b.first, put("other", 3))
-		b.next = put("k", brokenAfter)
-		b.next.Job.Options.Priority = job.PriorityHigh
-		for i := range b.next.Occurrences {
-			b.next.Occurrences[i].Priority = job.PriorityHigh
-		}
-		b.next = replacing(b.first, b.next)
-		b.next.Now = epoch.Add(time.Second)
 		b.held = claim(t, b.s, epoch.Add(time.Second), brokenHeld).Occurrences
 		mine := slices.DeleteFunc(slices.Clone(b.held), func(c store.Claimed) bool { return c.Name.Key != "k" })
 		if err := b.s.Settle(t.Context(), acks(slices.DeleteFunc(b.held, func(c store.Claimed) bool { return c.Name.Key == "k" }))); err != nil {
@@ -244,9 +244,14 @@ func TestBrokenCarryCancelled(t *testing.T) {
 // TestBrokenCarryAgain: the next replacement carries all occurrences over, marked or not.
 func TestBrokenCarryAgain(t *testing.T) {
 	for _, many := range []bool{true, false} {
+		thirds := map[bool]store.Put{} // by what they replace
 		breakings(t, func(b *broken) {
-			third := replacing(b.present(), put("k", brokenAfter))
-			third.Now = epoch.Add(time.Second)
+			third, made := thirds[b.flipped]
+			if !made {
+				third = replacing(b.present(), put("k", brokenAfter))
+				third.Now = epoch.Add(time.Second)
+				thirds[b.flipped] = third
+			}
 			kept := brokenAfter
 			if !many { // so few that none are marked
 				third.Carried, third.Occurrences = third.Carried[brokenBefore/2:brokenBefore/2+900], nil
@@ -320,6 +325,7 @@ func jobRevision(t *testing.T, s store.Store, name job.Name) job.Revision {
 // moment at which the job is deleted, whatever happens until all occurrences are deleted.
 func TestCountedAtOnce(t *testing.T) {
 	const n = 2500
+	server, p := newServer(t), put("k", n)
 	for _, c := range []struct {
 		what string
 		held int
@@ -347,11 +353,10 @@ func TestCountedAtOnce(t *testing.T) {
 		}},
 	} {
 		for _, replaced := range []bool{false, true} {
-			server := newServer(t)
+			server.empty()
 			other := open(t, server.url)
 			relay := newRelay(t, server)
 			s := open(t, relay.url)
-			p := put("k", n)
 			mustPut(t, s, p)
 			var held []store.Claimed
 			for len(held) < c.held {

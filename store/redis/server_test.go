@@ -94,6 +94,14 @@ func (s *server) await(what string, check func() bool) {
 	}
 }
 
+// empty removes all keys and scripts, so that the server is as new. A test of many cases, one after another, has one
+// server for all: to start one costs more than to empty it.
+func (s *server) empty() {
+	s.t.Helper()
+	s.must("flushall")
+	s.must("script", "flush")
+}
+
 // scripts returns the number of scripts that the server has run.
 func (s *server) scripts() int {
 	s.t.Helper()
