@@ -62,6 +62,9 @@ func begin(j job.Job) store.Put {
 
 // A put or cancel that exceeds one transaction is complete, and its results are too.
 func TestLargePutsAndCancels(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector sees the same in other tests")
+	}
 	s, _ := open(t)
 	var puts []store.Put
 	var names []job.Name

@@ -16,7 +16,10 @@ import (
 // A call whose context ends at any point returns ErrUnavailable. A mutation returns ErrNotDone if it has changed
 // nothing.
 func TestContextEndsMeanwhile(t *testing.T) {
-	const rounds = 30
+	rounds := 30
+	if testing.Short() {
+		rounds = 10 // at which the race detector sees calls end early, midway and after all
+	}
 	s, _ := open(t)
 	var names []job.Name // most do not exist, so that nothing has to be written
 	for i := range 500 {
@@ -62,7 +65,7 @@ func TestContextEndsMeanwhile(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			var group sync.WaitGroup
 			group.Go(func() {
-				for end := time.Now().Add(took * time.Duration(i) / 20); time.Now().Before(end); { // a timer is too coarse
+				for end := time.Now().Add(took * time.Duration(i*3) / time.Duration(rounds*2)); time.Now().Before(end); { // a timer is too coarse
 				}
 				cancel()
 			})

@@ -20,8 +20,11 @@ import (
 // Any records are imported as they were exported.
 func TestAnyRecords(t *testing.T) {
 	seeds := uint64(100)
-	if os.Getenv("CARILLON_TEST_LONG") != "" {
+	switch {
+	case os.Getenv("CARILLON_TEST_LONG") != "":
 		seeds = 300
+	case testing.Short():
+		seeds = 20 // for the race detector
 	}
 	for seed := range seeds {
 		g := &random{rand.New(rand.NewPCG(seed, 0))}
