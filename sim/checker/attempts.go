@@ -1,6 +1,8 @@
 package checker
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -15,42 +17,58 @@ const abandoned = 3
 func (k *keyed) attempts() {
 	most := k.mostAttempts()
 	for i, d := range k.sent {
-		before := k.lastBefore(i)
-		from, number, begins := d.Instant.Add(-wrong), 0, true
-		if before != nil {
-			from, number = before.Begun, before.Attempt
-			begins = k.redrivenBetween(before.Begun, d.Begun) || k.madeAnew(d.Instant, from.Add(-k.Lease), d.Begun)
+		before, own := k.lastBefore(i)
+		why := k.misnumbered(d, before, most)
+		if why != "" && own != before {
+			why = k.misnumbered(d, own, most)
 		}
-		dead := before != nil && k.outcome(before) == "buried" && !k.unwritten(before)
-		if dead {
-			number = 0
-		}
-		switch {
-		case dead && !begins:
-			k.report("attempts are counted", d.Begun, "instant %s was fired, though it was a dead letter since attempt %d",
-				k.clock(d.Instant), before.Attempt)
-		case d.Attempt <= number && !begins && !k.mayBeReleased(before) && !k.stoodStill(d):
-			k.report("attempts are counted", d.Begun, "attempt %d at instant %s follows attempt %d, which counted",
-				d.Attempt, k.clock(d.Instant), number)
-		case d.Attempt > number+1 && !k.mayClaimInVain(from, d.Begun):
-			k.report("attempts are counted", d.Begun, "attempt %d at instant %s follows attempt %d, and no fault kept one "+
-				"from being sent", d.Attempt, k.clock(d.Instant), number)
-		case most > 0 && (d.Attempt > most+abandoned ||
-			d.Attempt > most && !k.mayClaimInVain(d.Instant.Add(-wrong), d.Begun)):
-			k.report("attempts are counted", d.Begun, "attempt %d at instant %s was made, of %d at most",
-				d.Attempt, k.clock(d.Instant), most)
+		if why != "" {
+			k.report("attempts are counted", d.Begun, "%s", why)
 		}
 	}
 }
 
-// lastBefore returns the last delivery of an occurrence before that with this number; nil if there is none.
-func (k *keyed) lastBefore(i int) *Delivery {
+// lastBefore returns the last delivery of an occurrence before that with this index, and the last one that is not of
+// another dead letter, as far as is known; nil if there is none.
+func (k *keyed) lastBefore(i int) (last, own *Delivery) {
 	for _, e := range slices.Backward(k.sent[:i]) {
-		if e.ID == k.sent[i].ID && !k.twins(e, k.sent[i]) {
-			return e
+		if e.ID != k.sent[i].ID {
+			continue
+		}
+		last = cmp.Or(last, e)
+		if !k.twins(e, k.sent[i]) {
+			return last, e
 		}
 	}
-	return nil
+	return last, nil
+}
+
+// misnumbered returns why an attempt can't have its number, of at most so many, after another attempt or none; empty if
+// it can.
+func (k *keyed) misnumbered(d, before *Delivery, most int) string {
+	from, number, begins := d.Instant.Add(-wrong), 0, true
+	if before != nil {
+		from, number = before.Begun, before.Attempt
+		begins = k.redrivenBetween(before.Begun, d.Begun) || k.madeAnew(d.Instant, from.Add(-k.Lease), d.Begun)
+	}
+	dead := before != nil && k.outcome(before) == "buried" && !k.unwritten(before)
+	if dead {
+		number = 0
+	}
+	switch {
+	case dead && !begins:
+		return fmt.Sprintf("instant %s was fired, though it was a dead letter since attempt %d", k.clock(d.Instant),
+			before.Attempt)
+	case d.Attempt <= number && !begins && !k.mayBeReleased(before) && !k.stoodStill(d):
+		return fmt.Sprintf("attempt %d at instant %s follows attempt %d, which counted", d.Attempt, k.clock(d.Instant),
+			number)
+	case d.Attempt > number+1 && !k.mayClaimInVain(from, d.Begun):
+		return fmt.Sprintf("attempt %d at instant %s follows attempt %d, and no fault kept one from being sent",
+			d.Attempt, k.clock(d.Instant), number)
+	case most > 0 && (d.Attempt > most+abandoned || d.Attempt > most && !k.mayClaimInVain(d.Instant.Add(-wrong), d.Begun)):
+		return fmt.Sprintf("attempt %d at instant %s was made, of %d at most", d.Attempt, k.clock(d.Instant), most)
+	}
+	return ""
 }
 
 // outcome returns the outcome of an attempt by history; empty if it tells none.
