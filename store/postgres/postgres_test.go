@@ -4,10 +4,7 @@ package postgres_test
 
 import (
 	"context"
-	"crypto/hmac"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
 	"net/url"
 	"os"
 	"strings"
@@ -78,15 +75,7 @@ var superuser = sync.OnceValues(func() (*pgxpool.Pool, error) {
 	config.MaxConns = 40 // tests that run in parallel hold transactions open
 	// Tests end connections.
 	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return true }
-	pool, err := pgxpool.NewWithConfig(context.Background(), config)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	role := pgx.Identifier{config.ConnConfig.User}.Sanitize()
-	_, err = pool.Exec(ctx, "ALTER ROLE "+role+" PASSWORD '"+verifier(config.ConnConfig.Password)+"'")
-	return pool, err
+	return pgxpool.NewWithConfig(context.Background(), config)
 })
 
 // admin returns a pool of a superuser's connections to the server.
@@ -98,21 +87,6 @@ func admin(t testing.TB) *pgxpool.Pool {
 		t.Fatal(err)
 	}
 	return pool
-}
-
-// verifier returns what the server keeps of a password. It says that the password is hashed once at a login, instead of
-// 4096 times: the tests log in more than a thousand times, and guard no secret.
-func verifier(password string) string {
-	mac := func(key []byte, text string) []byte {
-		h := hmac.New(sha256.New, key)
-		h.Write([]byte(text))
-		return h.Sum(nil)
-	}
-	salt := rand.Text()[:16]
-	salted := mac([]byte(password), salt+"\x00\x00\x00\x01")
-	stored := sha256.Sum256(mac(salted, "Client Key"))
-	encode := base64.StdEncoding.EncodeToString
-	return "SCRAM-SHA-256$1:" + encode([]byte(salt)) + "$" + encode(stored[:]) + ":" + encode(mac(salted, "Server Key"))
 }
 
 func run(t testing.TB, pool *pgxpool.Pool, sql string) {
