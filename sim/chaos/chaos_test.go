@@ -239,13 +239,14 @@ func TestUnheard(t *testing.T) {
 	begun := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	stall := checker.Trouble{What: Stall, Replica: 1, From: begun.Add(10 * time.Second), To: begun.Add(30 * time.Second)}
 	for _, one := range []struct {
-		replica int
-		ended   time.Duration
-		told    bool
+		stalled, replica int
+		ended            time.Duration
+		told             bool
 	}{
-		{1, 8 * time.Second, true}, {1, 9500 * time.Millisecond, false}, {1, 20 * time.Second, false}, {1, 31 * time.Second, true},
-		{0, 20 * time.Second, true},
+		{1, 1, 8 * time.Second, true}, {1, 1, 9500 * time.Millisecond, false}, {1, 1, 20 * time.Second, false},
+		{1, 1, 31 * time.Second, true}, {1, 0, 20 * time.Second, true}, {-1, 0, 20 * time.Second, false},
 	} {
+		stall.Replica = one.stalled
 		h := checker.History{
 			Troubles:   []checker.Trouble{{What: Slow, Replica: 1, From: begun, To: begun.Add(time.Minute)}, stall},
 			Deliveries: []checker.Delivery{{Replica: one.replica, Ended: begun.Add(one.ended), Took: true, Told: true}},

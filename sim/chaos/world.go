@@ -161,7 +161,8 @@ func unheard(h *checker.History) {
 	for i := range h.Deliveries {
 		d := &h.Deliveries[i]
 		d.Told = d.Told && !slices.ContainsFunc(h.Troubles, func(t checker.Trouble) bool {
-			return t.What == Stall && t.Replica == d.Replica && d.Ended.After(t.From.Add(-time.Second)) && d.Ended.Before(t.To)
+			return t.What == Stall && (t.Replica < 0 || t.Replica == d.Replica) &&
+				d.Ended.After(t.From.Add(-time.Second)) && d.Ended.Before(t.To)
 		})
 	}
 }
