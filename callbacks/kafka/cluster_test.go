@@ -88,9 +88,16 @@ func (c *cluster) start() {
 	if c.ports != nil {
 		opts = slices.Concat(opts, []kfake.Opt{kfake.Ports(c.ports...)})
 	}
-	var err error
-	if c.kafka, err = kfake.NewCluster(opts...); err != nil {
-		c.t.Fatal(err)
+	// A program that connects while nobody listens may have the port for a moment, as the one that it connects from.
+	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		kafka, err := kfake.NewCluster(opts...)
+		if err == nil {
+			c.kafka = kafka
+			return
+		}
+		if time.Now().After(end) {
+			c.t.Fatal(err)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -152,9 +153,16 @@ func startKafka(t *testing.T, topic string) *kafka {
 
 func (k *kafka) start() {
 	k.Helper()
-	var err error
-	if k.cluster, err = kfake.NewCluster(k.opts...); err != nil {
-		k.Fatal(err)
+	// A program that connects while nobody listens may have the port for a moment, as the one that it connects from.
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		cluster, err := kfake.NewCluster(k.opts...)
+		if err == nil {
+			k.cluster = cluster
+			return
+		}
+		if time.Now().After(end) {
+			k.Fatal(err)
+		}
 	}
 }
 

@@ -69,9 +69,16 @@ func (o *office) start() {
 	if o.ports != nil {
 		opts = slices.Concat(opts, []kfake.Opt{kfake.Ports(o.ports...)})
 	}
-	var err error
-	if o.cluster, err = kfake.NewCluster(opts...); err != nil {
-		o.Fatal(err)
+	// A program that connects while nobody listens may have the port for a moment, as the one that it connects from.
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		cluster, err := kfake.NewCluster(opts...)
+		if err == nil {
+			o.cluster = cluster
+			return
+		}
+		if time.Now().After(end) {
+			o.Fatal(err)
+		}
 	}
 }
 
