@@ -22,7 +22,7 @@ import (
 // The program carillon-sim sets these.
 var (
 	first = flag.Uint64("sim.first", 0, "the first seed; 0 is one by the time")
-	count = flag.Int("sim.count", 0, "the number of histories; 0 is 200, or 3 with -short")
+	count = flag.Int("sim.count", 0, "the number of histories; 0 is 20, or 3 with -short")
 	plan  = flag.String("sim.plan", "", "run this file's plan instead")
 	out   = flag.String("sim.out", "", "run one history, and write what became of it to this file")
 	show  = flag.Bool("sim.show", false, "print each history; with -sim.out, write all of its time line")
@@ -136,7 +136,7 @@ func TestHistories(t *testing.T) {
 	}
 	histories := *count
 	if histories == 0 {
-		histories = 200
+		histories = 20
 		if testing.Short() {
 			histories = 3
 		}
