@@ -5,8 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,6 +20,7 @@ import (
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/callbacks/callbackstest"
 	"github.com/carillon-scheduler/carillon/callbacks/kafka"
+	"github.com/carillon-scheduler/carillon/callbacks/kafka/testcluster"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -37,9 +36,7 @@ const (
 // that notes all that arrives in the inbox.
 type cluster struct {
 	t        *testing.T
-	opts     []kfake.Opt
-	ports    []int
-	kafka    *kfake.Cluster
+	kafka    *testcluster.Cluster
 	consumer *kgo.Client
 
 	mu      sync.Mutex
@@ -51,26 +48,14 @@ type cluster struct {
 func newCluster(t *testing.T, opts ...kfake.Opt) *cluster {
 	c := &cluster{
 		t: t,
-		opts: append([]kfake.Opt{
-			kfake.NumBrokers(1),
-			kfake.DataDir(t.TempDir()), // so that topics keep their ids when it is started again
+		kafka: testcluster.Start(t, append([]kfake.Opt{
 			kfake.SeedTopics(3, inbox),
 			kfake.EnableSASL(),
 			kfake.Superuser("PLAIN", username, password),
 			kfake.BrokerConfigs(map[string]string{"message.max.bytes": strconv.Itoa(largest)}),
-		}, opts...),
+		}, opts...)...),
 		taken:   map[string]*kgo.Record{},
 		changed: make(chan struct{}),
-	}
-	c.start()
-	t.Cleanup(func() { c.kafka.Close() })
-	for _, address := range c.kafka.ListenAddrs() {
-		_, port, _ := net.SplitHostPort(address)
-		n, err := strconv.Atoi(port)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.ports = append(c.ports, n)
 	}
 	c.consumer = c.client(kgo.ConsumeTopics(inbox), kgo.MetadataMinAge(50*time.Millisecond))
 	var consuming sync.WaitGroup
@@ -80,25 +65,6 @@ func newCluster(t *testing.T, opts ...kfake.Opt) *cluster {
 		consuming.Wait()
 	})
 	return c
-}
-
-func (c *cluster) start() {
-	c.t.Helper()
-	opts := c.opts
-	if c.ports != nil {
-		opts = slices.Concat(opts, []kfake.Opt{kfake.Ports(c.ports...)})
-	}
-	// A program that connects while nobody listens may have the port for a moment, as the one that it connects from.
-	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		kafka, err := kfake.NewCluster(opts...)
-		if err == nil {
-			c.kafka = kafka
-			return
-		}
-		if time.Now().After(end) {
-			c.t.Fatal(err)
-		}
-	}
 }
 
 // client returns a client that is not under test.

@@ -331,7 +331,7 @@ func TestOutages(t *testing.T) {
 		name   string
 		happen func(c *cluster)
 	}{
-		{"stop and start", func(c *cluster) { c.kafka.Close(); c.start() }},
+		{"stop and start", func(c *cluster) { c.kafka.Close(); c.kafka.Start() }},
 		{"lost connections", func(c *cluster) {
 			first, mend := c.cut(kmsg.Produce)
 			<-first

@@ -136,7 +136,7 @@ func TestOutageIsKnown(t *testing.T) {
 			t.Fatalf("Send = %v", err)
 		}
 	}
-	c.start()
+	c.kafka.Start()
 	if err := deliver(ctx, sender, delivery(data(``))); err != nil {
 		t.Fatal(err)
 	}

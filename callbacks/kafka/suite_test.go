@@ -67,7 +67,7 @@ func TestSuite(t *testing.T) {
 				}},
 				{Name: "brokers stopped", Want: unavailable, Begin: func(*testing.T) func() {
 					c.kafka.Close()
-					return c.start
+					return c.kafka.Start
 				}},
 			},
 			Hang: func(t *testing.T) callbackstest.Hang {

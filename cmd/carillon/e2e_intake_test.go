@@ -4,18 +4,16 @@ package main_test
 
 import (
 	"fmt"
-	"net"
 	"os"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/carillon-scheduler/carillon/callbacks/kafka/testcluster"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -120,29 +118,14 @@ func consumers(t *testing.T, client *kgo.Client, group string) int {
 type kafka struct {
 	*testing.T
 	topic   string
-	cluster *kfake.Cluster
-	opts    []kfake.Opt
+	cluster *testcluster.Cluster
 	client  *kgo.Client
 }
 
 // startKafka starts a cluster with a topic, to which its client publishes.
 func startKafka(t *testing.T, topic string) *kafka {
 	t.Helper()
-	k := &kafka{T: t, topic: topic, opts: []kfake.Opt{
-		kfake.NumBrokers(1), kfake.DataDir(t.TempDir()), kfake.SeedTopics(3, topic),
-	}}
-	k.start()
-	t.Cleanup(func() { k.cluster.Close() })
-	var ports []int
-	for _, address := range k.cluster.ListenAddrs() {
-		_, port, _ := net.SplitHostPort(address)
-		n, err := strconv.Atoi(port)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ports = append(ports, n)
-	}
-	k.opts = append(k.opts, kfake.Ports(ports...))
+	k := &kafka{T: t, topic: topic, cluster: testcluster.Start(t, kfake.SeedTopics(3, topic))}
 	var err error
 	if k.client, err = kgo.NewClient(kgo.SeedBrokers(k.cluster.ListenAddrs()...), kgo.DefaultProduceTopic(topic)); err != nil {
 		t.Fatal(err)
@@ -151,26 +134,11 @@ func startKafka(t *testing.T, topic string) *kafka {
 	return k
 }
 
-func (k *kafka) start() {
-	k.Helper()
-	// A program that connects while nobody listens may have the port for a moment, as the one that it connects from.
-	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		cluster, err := kfake.NewCluster(k.opts...)
-		if err == nil {
-			k.cluster = cluster
-			return
-		}
-		if time.Now().After(end) {
-			k.Fatal(err)
-		}
-	}
-}
-
 // restart ends the cluster, and starts it with the same records at the same addresses.
 func (k *kafka) restart() {
 	k.Helper()
 	k.cluster.Close()
-	k.start()
+	k.cluster.Start()
 }
 
 // options are those of a replica that takes the tenant acme's submissions from the topic.

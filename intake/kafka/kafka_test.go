@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/carillon-scheduler/carillon/callbacks/kafka/testcluster"
 	"github.com/carillon-scheduler/carillon/handlers"
 	"github.com/carillon-scheduler/carillon/intake"
 	"github.com/carillon-scheduler/carillon/intake/kafka"
@@ -33,9 +32,7 @@ const topic = "submissions"
 // office is a cluster in this process with a topic of three partitions, and an API that notes the submissions from it.
 type office struct {
 	*testing.T
-	opts    []kfake.Opt
-	ports   []int
-	cluster *kfake.Cluster
+	cluster *testcluster.Cluster
 
 	mu     sync.Mutex
 	keys   map[string][]string // by partition, which the keys begin with, in the order in which they were stored
@@ -47,38 +44,9 @@ type office struct {
 }
 
 func newOffice(t *testing.T) *office {
-	o := &office{T: t, keys: map[string][]string{}, count: map[string]int{}, opts: []kfake.Opt{
-		kfake.NumBrokers(1), kfake.DataDir(t.TempDir()), kfake.SeedTopics(3, topic), kfake.SeedTopics(1, "replies", "private"),
-	}}
-	o.start()
-	for _, address := range o.cluster.ListenAddrs() {
-		_, port, _ := net.SplitHostPort(address)
-		n, err := strconv.Atoi(port)
-		if err != nil {
-			t.Fatal(err)
-		}
-		o.ports = append(o.ports, n)
-	}
-	t.Cleanup(func() { o.cluster.Close() })
-	return o
-}
-
-func (o *office) start() {
-	o.Helper()
-	opts := o.opts
-	if o.ports != nil {
-		opts = slices.Concat(opts, []kfake.Opt{kfake.Ports(o.ports...)})
-	}
-	// A program that connects while nobody listens may have the port for a moment, as the one that it connects from.
-	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		cluster, err := kfake.NewCluster(opts...)
-		if err == nil {
-			o.cluster = cluster
-			return
-		}
-		if time.Now().After(end) {
-			o.Fatal(err)
-		}
+	return &office{
+		T: t, keys: map[string][]string{}, count: map[string]int{},
+		cluster: testcluster.Start(t, kfake.SeedTopics(3, topic), kfake.SeedTopics(1, "replies", "private")),
 	}
 }
 
@@ -241,7 +209,7 @@ func TestClusterRestart(t *testing.T) {
 	o.until("some are stored", func() bool { return o.storedSoFar() > 0 })
 	o.cluster.Close()
 	o.until("it notices", func() bool { return door.Problem() != "" })
-	o.start()
+	o.cluster.Start()
 	o.publish(200, 300)
 	o.until("all are stored", func() bool { return o.storedSoFar() == 900 })
 	o.ordered(300)
