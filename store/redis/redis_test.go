@@ -23,16 +23,14 @@ import (
 const patient = "read_timeout=2m"
 
 // TestStore runs all cases on a cluster, which has more restrictions than one server. A long test also runs them on one
-// server; otherwise only the random histories run there. On the cluster a store has as many shards as it takes for each
-// node to have some: a claim asks every shard, so the default number would cost more and show the same. TestHistory
-// keeps that.
+// server; otherwise only the random histories run there.
 func TestStore(t *testing.T) {
 	server := newServer(t, "--appendonly", "yes", "--appendfsync", "always").url
 	for _, c := range []struct {
 		name, server, options string
 		long                  bool
 	}{
-		{"cluster", clusterURL(t), patient + "&shards=6", false},
+		{"cluster", clusterURL(t), patient, false},
 		{"one server", server, patient, true},
 		{"one server of several shards", server, patient + "&shards=5", true},
 	} {
