@@ -28,11 +28,45 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, emptied(t, serverURL))
 }
 
+// TestFirstStart: replicas that start side by side in a new schema make its tables.
+func TestFirstStart(t *testing.T) {
+	t.Parallel()
+	storetest.FirstStart(t, func(t *testing.T) storetest.Opener { return newSchema(t, serverURL).opener() })
+}
+
 // TestStoreThroughPgBouncer runs in a long test only. Otherwise TestDifferential covers PgBouncer.
 func TestStoreThroughPgBouncer(t *testing.T) {
 	t.Parallel()
 	if storetest.Long() {
 		storetest.Run(t, emptied(t, pgbouncerURL))
+	}
+}
+
+// TestScram: the store logs in by the server's default method, SCRAM-SHA-256. The server of the tests asks for MD5,
+// which costs less, unless a role's password is kept for SCRAM.
+func TestScram(t *testing.T) {
+	t.Parallel()
+	const role = "carillon_scram"
+	run(t, admin(t), "BEGIN; SET LOCAL password_encryption = 'scram-sha-256'; "+
+		"CREATE ROLE "+role+" LOGIN SUPERUSER PASSWORD 'secret'; COMMIT")
+	t.Cleanup(func() { run(t, admin(t), "DROP ROLE "+role) })
+	s := newSchema(t, serverURL)
+	u, err := url.Parse(s.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for password, want := range map[string]bool{"secret": true, "another": false} {
+		u.User = url.UserPassword(role, password)
+		opened, err := postgres.Open(t.Context(), u.String())
+		if (err == nil) != want {
+			t.Errorf("with the password %s: %v", password, err)
+		}
+		if err == nil {
+			err = opened.Close()
+		}
+		if want && err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -128,16 +162,13 @@ func with(t testing.TB, rawURL, option, value string) string {
 }
 
 // emptied returns a function that makes empty stores, for tests one after another or in parallel. It empties a schema
-// of an earlier test if there is one, which costs less than to make and drop its tables. But a test of replicas that
-// start side by side has them make the tables. The schemas are removed when t ends.
+// of an earlier test if there is one, which costs less than to make and drop its tables. The schemas are removed when t
+// ends.
 func emptied(t *testing.T, server string) func(t *testing.T) storetest.Opener {
 	var mu sync.Mutex
 	var free []schema
 	return func(test *testing.T) storetest.Opener {
 		test.Helper()
-		if strings.Contains(test.Name(), "side_by_side") {
-			return newSchema(test, server).opener()
-		}
 		var s schema
 		mu.Lock()
 		if len(free) > 0 {

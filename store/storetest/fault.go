@@ -11,8 +11,10 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
+const startTogether = "replicas start side by side"
+
 var faultTests = []namedTest{
-	{"replicas start side by side", testOpenTogether},
+	{startTogether, testOpenTogether},
 	{"acknowledged jobs survive a close", testReopen},
 	{"an ended context changes nothing", testEndedContext},
 	{"the store's clock", testNow},

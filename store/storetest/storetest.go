@@ -34,6 +34,13 @@ func Races(t *testing.T, newStore func(t *testing.T) Opener) {
 	run(t, newStore, func(name string) bool { return strings.Contains(name, "racing") })
 }
 
+// FirstStart runs the test of replicas that start side by side, like Run: on a store that is truly new, where Run is
+// given stores that were emptied.
+func FirstStart(t *testing.T, newStore func(t *testing.T) Opener) {
+	t.Helper()
+	run(t, newStore, func(name string) bool { return name == startTogether })
+}
+
 func run(t *testing.T, newStore func(t *testing.T) Opener, wanted func(name string) bool) {
 	t.Helper()
 	for _, group := range [][]namedTest{
