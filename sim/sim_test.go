@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"testing"
 	"testing/cryptotest"
 	"testing/synctest"
@@ -21,8 +23,8 @@ import (
 
 // The program carillon-sim sets these.
 var (
-	first = flag.Uint64("sim.first", 0, "the first seed; 0 is one by the time")
-	count = flag.Int("sim.count", 0, "the number of histories; 0 is 20, or 3 with -short")
+	first = flag.Uint64("sim.first", 0, "the first seed; 0 is that of $CARILLON_TEST_SEED, or one by the time")
+	count = flag.Int("sim.count", 0, "the number of histories; 0 is 200, or 3 with -short")
 	plan  = flag.String("sim.plan", "", "run this file's plan instead")
 	out   = flag.String("sim.out", "", "run one history, and write what became of it to this file")
 	show  = flag.Bool("sim.show", false, "print each history; with -sim.out, write all of its time line")
@@ -132,11 +134,17 @@ func TestHistories(t *testing.T) {
 	}
 	seed := *first
 	if seed == 0 {
+		var err error
+		if seed, err = strconv.ParseUint(cmp.Or(os.Getenv("CARILLON_TEST_SEED"), "0"), 10, 64); err != nil {
+			t.Fatalf("CARILLON_TEST_SEED: %v", err)
+		}
+	}
+	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())
 	}
 	histories := *count
 	if histories == 0 {
-		histories = 20
+		histories = 200
 		if testing.Short() {
 			histories = 3
 		}
