@@ -70,6 +70,26 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// TestFewKeys: a plan with a bound has as many keys as that, in all of its time, and as many faults as without.
+func TestFewKeys(t *testing.T) {
+	const most = 200
+	all := NewPlan(1, time.Hour, World{})
+	few := NewPlan(1, time.Hour, World{Keys: most})
+	w := world{plan: few}
+	if n := len(w.keys()); n != most {
+		t.Errorf("%d keys, want %d", n, most)
+	}
+	if last := few.Ops[len(few.Ops)-1].At; last < time.Hour-round {
+		t.Errorf("the last operation is at %s", last)
+	}
+	if n := len(few.Faults); n < len(all.Faults)*9/10 {
+		t.Errorf("%d faults, and %d without a bound", n, len(all.Faults))
+	}
+	if short := NewPlan(1, time.Minute, World{Keys: most}); !reflect.DeepEqual(short, NewPlan(1, time.Minute, World{})) {
+		t.Error("a bound that is not reached changes a plan")
+	}
+}
+
 // TestClock: the file of a clock has the sum of its steps, and stays the same file, since programs have mapped it.
 func TestClock(t *testing.T) {
 	c, err := newClock(t.TempDir(), 1)

@@ -40,6 +40,8 @@ type World struct {
 	Disk bool
 	// Clocks is set if clocks can be set.
 	Clocks bool
+	// Keys is the largest number of keys of a plan, but for one in each round; zero for no bound.
+	Keys int
 }
 
 // Fault is a fault, by its times since the beginning. Replica is -1 for all.
@@ -121,11 +123,15 @@ func NewPlan(seed uint64, length time.Duration, w World) *Plan {
 		}
 		p.Skew = append(p.Skew, skew)
 	}
-	n := 1
-	for begin := time.Duration(0); begin < length; begin += round {
+	n, rounds := 1, int((length+round-1)/round)
+	for i := range rounds {
+		begin, size := time.Duration(i)*round, 5+r.IntN(5)
+		if w.Keys > 0 { // the same share of them in each round
+			size = min(size, max(1, w.Keys*(i+1)/rounds-w.Keys*i/rounds))
+		}
 		var keys []string
-		for key := range 5 + r.IntN(5) {
-			keys = append(keys, fmt.Sprintf("r%d%c", begin/round, 'a'+key))
+		for key := range size {
+			keys = append(keys, fmt.Sprintf("r%d%c", i, 'a'+key))
 		}
 		for _, key := range keys {
 			p.addOps(r, begin, key, keys, &n)

@@ -36,6 +36,10 @@ const (
 	// settling is the longest time after the faults in which everything due must be done. It exceeds a lease and the
 	// pauses of retries and circuits.
 	settling = 2 * time.Minute
+	// ferretKeys is the largest number of keys on FerretDB, which stands for MongoDB. It decodes a whole collection for
+	// nearly each command, so it gets slower with each key that ever had a job, until nothing is done in time any more. So
+	// an hour has as many operations as some ten minutes on another store, and all its faults.
+	ferretKeys = 200
 )
 
 // Options are those of a run.
@@ -105,9 +109,11 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		w.younger = largestStep
 	}
 	w.record = record.New(h)
-	w.plan = NewPlan(o.Seed, o.Length, World{
-		Relay: w.target != "", Server: o.Control != "", Disk: o.Disk != "", Clocks: o.Settable,
-	})
+	of := World{Relay: w.target != "", Server: o.Control != "", Disk: o.Disk != "", Clocks: o.Settable}
+	if h.CountsApart && o.Control != "" { // a server without a control is the caller's own MongoDB
+		of.Keys = ferretKeys
+	}
+	w.plan = NewPlan(o.Seed, o.Length, of)
 	for _, f := range w.plan.Faults {
 		_, _ = fmt.Fprintln(o.Out, f)
 	}
