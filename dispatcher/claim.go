@@ -45,6 +45,7 @@ type claimLoop struct {
 	polled   time.Time              // when a poll last planned a scan
 	woken    map[job.Lane]time.Time // due times from Wake since the scan began
 
+	most        int // occurrences of the next claim, see resize
 	claimFaults faults
 	failed      time.Time // when the last claim failed
 	scanFaults  faults
@@ -200,7 +201,8 @@ func (l *claimLoop) claim(ctx context.Context) {
 		return
 	}
 	params := store.ClaimParams{Now: start.Truncate(time.Millisecond), Early: l.cfg.Early, Lease: l.cfg.Lease}
-	a := l.queue.Allot(params.Due(), min(l.free, largestBatch))
+	asked := min(l.free, l.most)
+	a := l.queue.Allot(params.Due(), asked)
 	if params.Quotas = a.Quotas; len(a.Quotas) == 0 {
 		return
 	}
@@ -208,14 +210,22 @@ func (l *claimLoop) claim(ctx context.Context) {
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
 	claim, err := l.cfg.Store.Claim(call, params)
-	if !l.claimFaults.note(l.log, "claim", err) {
-		l.failed = l.now()
+	end := l.now()
+	took, failure := end.Sub(start), err
+	if err == nil && took >= l.cfg.CallbackTimeout {
+		failure = errTooLate // none of it will be sent
+	}
+	l.resize(asked, took, failure != nil, claim.More())
+	if l.claimFaults.note(l.log, "claim", failure) {
+		l.progress.Store(&end)
+	} else {
+		l.failed = end
+		l.backoff = end.Add(l.claimFaults.pause())
+	}
+	if err != nil {
 		l.queue.Failed(a)
-		l.backoff = l.now().Add(l.claimFaults.pause())
 		return
 	}
-	end := l.now()
-	l.progress.Store(&end)
 	l.free -= len(claim.Occurrences)
 	l.turns.used(l.cfg.Concurrency-l.free, l.cfg.Concurrency, end)
 	for i := range claim.Quotas {
@@ -226,6 +236,23 @@ func (l *claimLoop) claim(ctx context.Context) {
 	l.start(l.firing, start, claim.Occurrences)
 	if next := l.queue.Next(); !claim.More() && (next.IsZero() || next.After(params.Due())) {
 		l.rest = end.Add(min(time.Duration(restPart*float64(end.Sub(start))), longestPause))
+	}
+}
+
+// resize decides how many occurrences the next claim asks for. A claim that comes too late is given back, and its
+// occurrences are due again. If each claim asked for as many as there are free slots, a slow store would never get one
+// done. So after such a claim the next one asks for half. A claim in good time doubles that while more is due, and any
+// other claim in time adds one.
+func (l *claimLoop) resize(asked int, took time.Duration, failed, more bool) {
+	good := took < min(storeTimeout, l.cfg.CallbackTimeout)/2
+	switch {
+	case failed && good: // for another reason than its size
+	case failed:
+		l.most = max(1, asked/2)
+	case more && good:
+		l.most = min(2*l.most, largestBatch)
+	case more:
+		l.most = min(l.most+1, largestBatch)
 	}
 }
 

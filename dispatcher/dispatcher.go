@@ -221,7 +221,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 
 	l := claimLoop{
 		Dispatcher: d, firing: firing, free: d.cfg.Concurrency, queue: fairqueue.New(d.cfg.Policy, d.treat),
-		turns:   newTurns(d.replica, d.cfg.Tick),
+		turns: newTurns(d.replica, d.cfg.Tick), most: largestBatch,
 		scanner: scanner{store: d.cfg.Store, poll: d.cfg.Tick, early: d.cfg.Early, now: d.now, onPage: d.prioritizeNew},
 		pages:   make(chan scanPage, 1), woken: make(map[job.Lane]time.Time),
 	}

@@ -153,13 +153,53 @@ func TestReadyAfterAFailedClaimWithNothingDue(t *testing.T) {
 	})
 }
 
-// Claims that take all of the callback's time are given back, with a pause between them.
+// A store that is too slow for a claim of all free slots delays occurrences, and does not keep them from firing, whether
+// a claim's time or the callbacks' time is over first. When it is fast again, claims take all slots again.
+func TestClaimsTooLargeForASlowStore(t *testing.T) {
+	for _, timeout := range []time.Duration{30 * time.Second, 5 * time.Second} {
+		t.Run(timeout.String(), func(t *testing.T) {
+			bubble(t, func(b *bench) {
+				const jobs = 300
+				slow := &slowQueue{Store: b.queue, pause: time.Second, each: 100 * time.Millisecond}
+				for i := range jobs {
+					b.submit(fmt.Sprint("k", i), nil, 0)
+				}
+				d, _ := b.replica(func(c *dispatcher.Config) { c.Store, c.CallbackTimeout = slow, timeout })
+				time.Sleep(4 * time.Minute)
+				for _, sent := range b.receiver.all() {
+					if sent.Attempt != 1 {
+						b.Errorf("%s: attempt %d", sent.Name.Key, sent.Attempt)
+					}
+				}
+				if n, err := b.receiver.count(), d.Ready(); n != jobs || err != nil {
+					b.Errorf("%d of %d sent; ready answers %v", n, jobs, err)
+				}
+				b.queue.set(func(q *flakyQueue) { q.claims = 0 })
+				slow.each = time.Millisecond
+				for i := range 4 * dispatcher.Defaults.Concurrency {
+					b.submit(fmt.Sprint("then", i), nil, 0)
+				}
+				time.Sleep(time.Minute)
+				b.queue.set(func(q *flakyQueue) {
+					if q.claims > 16 {
+						b.Errorf("%d claims for four times the slots", q.claims)
+					}
+				})
+			})
+		})
+	}
+}
+
+// Claims that take all of the callback's time are given back, with a pause between them, and the replica is not ready.
 func TestSlowClaims(t *testing.T) {
 	bubble(t, func(b *bench) {
 		slow := &slowQueue{Store: b.queue, pause: 2 * time.Second}
 		b.submit("k", func(j *job.Job) { j.Options.Retry.MaxAttempts = 1 }, 0)
-		_, stop := b.replica(func(c *dispatcher.Config) { c.Store, c.CallbackTimeout = slow, time.Second })
+		d, stop := b.replica(func(c *dispatcher.Config) { c.Store, c.CallbackTimeout = slow, time.Second })
 		time.Sleep(10 * time.Minute)
+		if err := d.Ready(); err == nil || !strings.Contains(err.Error(), "no success") {
+			b.Errorf("ready answers %v while nothing can be sent", err)
+		}
 		stop()
 		if n := b.receiver.count(); n != 0 {
 			b.Errorf("%d sent without time to do so", n)

@@ -2,6 +2,7 @@ package dispatcher_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -430,11 +431,12 @@ func (q *flakyQueue) Now(ctx context.Context) (time.Time, error) {
 	return now.Add(q.skew), err
 }
 
-// slowQueue delays a claim's answer beyond the claim's time limit, as if the whole process were stopped.
+// slowQueue delays a claim's answer. If it is stopped, the answer comes even beyond the claim's time limit, as if the
+// whole process were stopped.
 type slowQueue struct {
 	dispatcher.Store
-	pause   time.Duration
-	stopped bool
+	pause, each time.Duration // the delay: a fixed part, and one for each claimed occurrence
+	stopped     bool
 }
 
 func (q *slowQueue) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
@@ -447,9 +449,14 @@ func (q *slowQueue) Claim(ctx context.Context, p store.ClaimParams) (store.Claim
 		return claim, err
 	}
 	select {
-	case <-time.After(q.pause):
+	case <-time.After(q.pause + q.each*time.Duration(len(claim.Occurrences))):
 		return claim, err
-	case <-ctx.Done(): // the answer is lost
-		return store.Claim{}, fmt.Errorf("%w: %w", store.ErrUnavailable, ctx.Err())
+	case <-ctx.Done(): // the answer is lost, and the claim is given back, as by a store
+		var back []store.Settlement
+		for i := range claim.Occurrences {
+			c := &claim.Occurrences[i]
+			back = append(back, store.Settlement{ID: c.ID, Token: c.Token, Outcome: store.Release, DueAt: p.Now})
+		}
+		return store.Claim{}, errors.Join(store.ErrUnavailable, ctx.Err(), q.Store.Settle(context.WithoutCancel(ctx), back))
 	}
 }
