@@ -112,7 +112,8 @@ func TestAmended(t *testing.T) {
 }
 
 // TestTwoDeadLetters: two jobs of a key that had the same instant may leave a dead letter each. Redriven, both fire at
-// once with one delivery id, and count their attempts apart. One dead letter fires once.
+// once with one delivery id, and count their attempts apart. One dead letter fires once. An occurrence that fails under
+// one job and then under the next looks the same where a redrive has no answer: it counts its attempts on.
 func TestTwoDeadLetters(t *testing.T) {
 	put := func(n int, from, to float64) Op {
 		return Op{
@@ -132,16 +133,24 @@ func TestTwoDeadLetters(t *testing.T) {
 		{Key: "k", DeliveryID: at(20).String(), Attempt: 1, Outcome: "buried", At: at(31)},
 	}
 	failed := []Delivery{sent(1, 1, 20, false), sent(1, 2, 21, false), sent(2, 1, 31, false)}
+	under := []Op{put(1, 1, 1.1), put(2, 20.6, 20.7), told(Redrive, 20.8, 0)}
 	for name, one := range map[string]struct {
-		again  []Delivery
+		ops    []Op       // nil for two jobs of which each leaves a dead letter
+		sent   []Delivery // without ops, those after the failures
 		broken []string
 	}{
-		"both at once":                       {again: []Delivery{sent(1, 1, 51, true), sent(2, 1, 51.1, true)}},
-		"one is tried again":                 {again: []Delivery{sent(1, 1, 51, true), sent(2, 1, 51.1, false), sent(2, 2, 55, true)}},
-		"one fires twice":                    {again: []Delivery{sent(2, 1, 51, true), sent(2, 1, 51.1, true)}, broken: []string{"attempts are counted", "one claimer"}},
-		"one begins with its second attempt": {again: []Delivery{sent(2, 2, 51, true)}, broken: []string{"attempts are counted"}},
+		"both at once":                       {sent: []Delivery{sent(1, 1, 51, true), sent(2, 1, 51.1, true)}},
+		"one is tried again":                 {sent: []Delivery{sent(1, 1, 51, true), sent(2, 1, 51.1, false), sent(2, 2, 55, true)}},
+		"one fires twice":                    {sent: []Delivery{sent(2, 1, 51, true), sent(2, 1, 51.1, true)}, broken: []string{"attempts are counted", "one claimer"}},
+		"one begins with its second attempt": {sent: []Delivery{sent(2, 2, 51, true)}, broken: []string{"attempts are counted"}},
+		"it goes on under the next job":      {ops: under, sent: []Delivery{sent(1, 1, 20, false), sent(2, 2, 21, false)}},
+		"and leaves one out":                 {ops: under, sent: []Delivery{sent(1, 1, 20, false), sent(2, 3, 21, false)}, broken: []string{"attempts are counted"}},
 	} {
-		h := history([]Op{put(1, 1, 1.1), put(2, 15, 30), cancel, redrive}, slices.Concat(failed, one.again)...)
+		if one.ops == nil {
+			one.ops = []Op{put(1, 1, 1.1), put(2, 15, 30), cancel, redrive}
+			one.sent = slices.Concat(failed, one.sent)
+		}
+		h := history(one.ops, one.sent...)
 		h.Final.Recorded = buried
 		got := broken(h)
 		got = slices.DeleteFunc(got, func(rule string) bool { return rule != "attempts are counted" && rule != "one claimer" })
