@@ -113,10 +113,12 @@ func (k *keyed) tally(put *Op, alone bool) (t tally) {
 	return t
 }
 
-// deliveredBefore reports whether an instant was delivered, and that was recorded, before a put.
+// deliveredBefore reports whether an instant was delivered, and that was recorded, before a put. If it was sent again
+// after the put, its record had been lost, and it counts for the put's job.
 func (k *keyed) deliveredBefore(at time.Time, put *Op) bool {
 	return slices.ContainsFunc(k.sent, func(d *Delivery) bool {
-		return d.Told && d.Instant.Equal(at) && k.written(d).Before(put.Invoked)
+		return d.Told && d.Instant.Equal(at) && k.written(d).Before(put.Invoked) &&
+			!slices.ContainsFunc(k.sent, func(e *Delivery) bool { return e.ID == d.ID && e.Begun.After(put.Invoked) })
 	})
 }
 

@@ -35,6 +35,7 @@ func TestCounts(t *testing.T) {
 	all := []Delivery{attemptAt(20, 1, true), attemptAt(40, 1, true), attemptAt(60, 1, true)}
 	retried := []Delivery{attemptAt(20, 1, false), attemptAt(20, 12, true), attemptAt(40, 1, true), attemptAt(60, 1, true)}
 	failed := []Delivery{attemptAt(20, 1, true), attemptAt(40, 1, true), attemptAt(60, 1, false), attemptAt(60, 2, false)}
+	again := slices.Concat(all, []Delivery{attemptAt(20, 15, true)})
 	dead := []Dead{{DeliveryID: at(60).String(), Instant: at(60), Attempt: 2}}
 	stall := []Trouble{{What: "stall", Replica: 1, From: at(61), To: at(70)}}
 	earlier := []Trouble{{What: "stall", Replica: 1, From: at(1), To: at(10)}}
@@ -72,6 +73,7 @@ func TestCounts(t *testing.T) {
 		"or it failed for good":          {ops: []Op{before, replacing}, sent: retried, delivered: 2},
 		"but it was not twice":           {ops: []Op{before, replacing}, sent: retried, delivered: 4, broken: true},
 		"ticks delivered before":         {ops: []Op{before, replacing}, sent: all, delivered: 3, broken: true},
+		"one was sent again after it":    {ops: []Op{before, replacing}, sent: again, delivered: 3},
 		"one was settled before":         {ops: []Op{put, settled}, sent: all, delivered: 2},
 		"and it counts again":            {ops: []Op{put, settled}, sent: all, delivered: 3, broken: true},
 		"a job before it was cancelled":  {ops: []Op{cancel, put}, sent: all, delivered: 2, broken: true},
