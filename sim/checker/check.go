@@ -294,13 +294,13 @@ func (k *keyed) replacedBefore(d *Delivery, put *Op) bool {
 
 // unrecorded reports whether a fault may have kept a replica from recording a delivery before the next attempt at it:
 // the end of the replica, a time in which it stood still, or a trouble with the store that lasted until shortly before
-// that attempt. After a shorter one, the replica must have written the outcome. A replica that ends in good order
-// writes all outcomes, if the store is well.
+// that attempt, or until the claim's lease had ended. After a shorter one, the replica must have written the outcome. A
+// replica that ends in good order writes all outcomes, if the store is well.
 func (k *keyed) unrecorded(d, e *Delivery) bool {
 	stopped := slices.ContainsFunc(k.Troubles, func(t Trouble) bool {
 		return t.What == "stop" && t.Replica == d.Replica && t.From.Before(e.Begun) && t.To.After(d.Begun)
 	})
-	return slices.ContainsFunc(k.Troubles, func(t Trouble) bool {
+	return k.outlived(d) && k.muchLater(d, e) || slices.ContainsFunc(k.Troubles, func(t Trouble) bool {
 		if t.Replica != d.Replica && t.Replica != -1 || !t.From.Before(e.Begun) || !t.To.After(d.Ended.Add(-k.Lease)) {
 			return false
 		}
@@ -316,10 +316,8 @@ func (k *keyed) unrecorded(d, e *Delivery) bool {
 			return t.To.After(d.Begun)
 		case "step", "drift":
 			return true
-		case "lossy": // a call may fail after its whole time
-			return stopped || t.To.Add(2*k.Settles).After(e.Begun)
 		default:
-			return stopped || t.To.Add(k.Settles).After(e.Begun)
+			return stopped || k.recovered(t).After(e.Begun)
 		}
 	})
 }

@@ -109,6 +109,62 @@ func TestDuplicates(t *testing.T) {
 	}
 }
 
+// TestOutlived: an instant that was taken is sent again at any time if a trouble with the store kept its outcome from
+// being written until the lease had ended: another replica may have claimed it then, and given it back.
+func TestOutlived(t *testing.T) {
+	put := told(Put, 1, 201)
+	put.N, put.Schedule.Instants = 1, []time.Time{at(30)}
+	fast := put
+	fast.Ahead = time.Second
+	trouble := func(what string, replica int, from, to float64) Trouble {
+		return Trouble{What: what, Replica: replica, From: at(from), To: at(to)}
+	}
+	again := func(from float64) Delivery {
+		d := attemptAt(30, 2, true)
+		d.Replica, d.Begun, d.Ended, d.Local = 0, at(from), at(from+0.1), at(from)
+		return d
+	}
+	for name, one := range map[string]struct {
+		put      Op
+		troubles []Trouble
+		ended    float64 // of the first attempt, if it is not over at once
+		again    float64
+		broken   bool
+	}{
+		"the lease has ended":                {troubles: []Trouble{trouble("read-only", -1, 30.05, 49)}, again: 90},
+		"it has not":                         {troubles: []Trouble{trouble("read-only", -1, 30.05, 47)}, again: 90, broken: true},
+		"it has by a fast clock":             {put: fast, troubles: []Trouble{trouble("read-only", -1, 30.05, 47.5)}, again: 90},
+		"by no clock":                        {put: fast, troubles: []Trouble{trouble("read-only", -1, 30.05, 46.5)}, again: 90, broken: true},
+		"no claim came between":              {troubles: []Trouble{trouble("read-only", -1, 30.05, 49)}, again: 50.5, broken: true},
+		"nor by a fast clock":                {put: fast, troubles: []Trouble{trouble("read-only", -1, 30.05, 47.5)}, again: 52.5, broken: true},
+		"the claim comes before the outcome": {troubles: []Trouble{trouble("lossy", 1, 30.05, 48.5)}, again: 50.2},
+		"the receiver took its time":         {ended: 37.9, troubles: []Trouble{trouble("slow", 1, 25, 29)}, again: 90, broken: true},
+		"a call takes its whole time":        {troubles: []Trouble{trouble("lossy", 1, 30.05, 47.5)}, again: 90},
+		"it ends before the lease":           {troubles: []Trouble{trouble("lossy", 1, 30.05, 46.5)}, again: 90, broken: true},
+		"another replica's trouble":          {troubles: []Trouble{trouble("lossy", 0, 30.05, 49)}, again: 90, broken: true},
+		"one comes after the other":          {troubles: []Trouble{trouble("read-only", -1, 36, 49), trouble("lossy", 1, 30.05, 35)}, again: 90},
+		"the outcome was written":            {troubles: []Trouble{trouble("read-only", -1, 36, 49)}, again: 90, broken: true},
+		"it was written between both":        {troubles: []Trouble{trouble("cut", 1, 30.05, 32), trouble("read-only", -1, 36, 49)}, again: 90, broken: true},
+		"it was claimed in a trouble":        {troubles: []Trouble{trouble("slow", 1, 25, 41.5)}, again: 90},
+		"it was claimed before it":           {troubles: []Trouble{trouble("slow", 1, 30.05, 41.5)}, again: 90, broken: true},
+		"receivers are no cause":             {troubles: []Trouble{trouble("receivers", -1, 25, 60)}, again: 90, broken: true},
+		"there was no trouble":               {again: 90, broken: true},
+	} {
+		if one.put.N == 0 {
+			one.put = put
+		}
+		first := attemptAt(30, 1, true)
+		if one.ended > 0 {
+			first.Ended = at(one.ended)
+		}
+		h := history([]Op{one.put}, first, again(one.again))
+		h.Settles, h.Troubles = time.Second, one.troubles
+		if got := slices.Contains(broken(h), "no duplicate without a cause"); got != one.broken {
+			t.Errorf("%s: it is broken: %v, by %v", name, got, Check(h))
+		}
+	}
+}
+
 // TestQuotas: no job is made beyond a quota that the replica knows, by the jobs that count there for certain.
 func TestQuotas(t *testing.T) {
 	put := func(key string, replica int, from float64) Op {
