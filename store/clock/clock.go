@@ -35,8 +35,9 @@ func (c *Clock) Note(sent, theirs, received time.Time) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	next := Clock{known: true, least: theirs, most: theirs.Add(resolution), sent: sent, received: received}
-	// A quick reading from a moment ago is more exact than a slow one now, unless the two contradict each other.
-	if c.known && next.width(received) > c.width(received) && !next.earliest(received).After(c.latest(received)) &&
+	// A quick reading from a moment ago is more exact than a slow one now, unless the two contradict each other, or that
+	// reading is void.
+	if c.known && !c.stood(received) && next.width(received) > c.width(received) && !next.earliest(received).After(c.latest(received)) &&
 		!c.earliest(received).After(next.latest(received)) {
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -80,4 +81,30 @@ func TestTheStoresClockLiesInBetween(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestReadingAfterAStep: a reading from a time at which this machine's clock was set wrong gives way to the next one,
+// even if that is less exact.
+func TestReadingAfterAStep(t *testing.T) {
+	var c clock.Clock
+	theirs := time.Now()
+	wrong := set(theirs, 5)
+	c.Note(wrong, theirs, wrong.Add(time.Millisecond))
+	later := theirs.Add(10 * time.Second)
+	c.Note(later, later, later.Add(100*time.Millisecond))
+	asked := later.Add(time.Second)
+	if span := c.Newer(asked, asked.Add(time.Minute)); !span.Has(job.NewRevision(asked.Add(time.Second))) {
+		t.Error("after the clock was set right and compared again, no version is newer than a request")
+	}
+}
+
+// set returns a time as a machine reads it whose wall clock was set ahead. Only the runtime can make such times, so its
+// seconds are put together here, as package time keeps them.
+func set(t time.Time, seconds uint64) time.Time {
+	(*struct {
+		wall uint64
+		ext  int64
+		loc  *time.Location
+	})(unsafe.Pointer(&t)).wall += seconds << 30
+	return t
 }
