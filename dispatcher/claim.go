@@ -45,7 +45,7 @@ type claimLoop struct {
 	polled   time.Time              // when a poll last planned a scan
 	woken    map[job.Lane]time.Time // due times from Wake since the scan began
 
-	most        int // occurrences of the next claim, see resize
+	size        size // of the next claim
 	claimFaults faults
 	failed      time.Time // when the last claim failed
 	scanFaults  faults
@@ -201,7 +201,7 @@ func (l *claimLoop) claim(ctx context.Context) {
 		return
 	}
 	params := store.ClaimParams{Now: start.Truncate(time.Millisecond), Early: l.cfg.Early, Lease: l.cfg.Lease}
-	asked := min(l.free, l.most)
+	asked := min(l.free, l.size.most)
 	a := l.queue.Allot(params.Due(), asked)
 	if params.Quotas = a.Quotas; len(a.Quotas) == 0 {
 		return
@@ -215,7 +215,7 @@ func (l *claimLoop) claim(ctx context.Context) {
 	if err == nil && took >= l.cfg.CallbackTimeout {
 		failure = errTooLate // none of it will be sent
 	}
-	l.resize(asked, took, failure != nil, claim.More())
+	l.size.adapt(asked, took, min(storeTimeout, l.cfg.CallbackTimeout), failure, claim.More())
 	if l.claimFaults.note(l.log, "claim", failure) {
 		l.progress.Store(&end)
 	} else {
@@ -236,23 +236,6 @@ func (l *claimLoop) claim(ctx context.Context) {
 	l.start(l.firing, start, claim.Occurrences)
 	if next := l.queue.Next(); !claim.More() && (next.IsZero() || next.After(params.Due())) {
 		l.rest = end.Add(min(time.Duration(restPart*float64(end.Sub(start))), longestPause))
-	}
-}
-
-// resize decides how many occurrences the next claim asks for. A claim that comes too late is given back, and its
-// occurrences are due again. If each claim asked for as many as there are free slots, a slow store would never get one
-// done. So after such a claim the next one asks for half. A claim in good time doubles that while more is due, and any
-// other claim in time adds one.
-func (l *claimLoop) resize(asked int, took time.Duration, failed, more bool) {
-	good := took < min(storeTimeout, l.cfg.CallbackTimeout)/2
-	switch {
-	case failed && good: // for another reason than its size
-	case failed:
-		l.most = max(1, asked/2)
-	case more && good:
-		l.most = min(2*l.most, largestBatch)
-	case more:
-		l.most = min(l.most+1, largestBatch)
 	}
 }
 

@@ -215,13 +215,13 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	expanded := make(chan struct{})
 	go func() {
 		defer close(expanded)
-		e := expander{Dispatcher: d}
+		e := expander{Dispatcher: d, size: newSize(jobsAtOnce)}
 		e.run(ctx)
 	}()
 
 	l := claimLoop{
 		Dispatcher: d, firing: firing, free: d.cfg.Concurrency, queue: fairqueue.New(d.cfg.Policy, d.treat),
-		turns: newTurns(d.replica, d.cfg.Tick), most: largestBatch,
+		turns: newTurns(d.replica, d.cfg.Tick), size: newSize(largestBatch),
 		scanner: scanner{store: d.cfg.Store, poll: d.cfg.Tick, early: d.cfg.Early, now: d.now, onPage: d.prioritizeNew},
 		pages:   make(chan scanPage, 1), woken: make(map[job.Lane]time.Time),
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// jobsAtOnce is the number of jobs claimed for expansion in one call.
+// jobsAtOnce is the largest number of jobs claimed for expansion in one call.
 const jobsAtOnce = 100
 
 // expander is the state of the goroutine that expands recurring jobs: it keeps their next occurrences in the store. All
@@ -21,6 +21,7 @@ type expander struct {
 	*Dispatcher
 	claiming  faults
 	advancing faults
+	size      size // of the next claim
 	// Between these times, leases of jobs end that this replica could not advance.
 	yieldFrom, yieldUntil time.Time
 }
@@ -54,15 +55,18 @@ func (e *expander) expandSome(ctx context.Context) (more bool) {
 	claimed, err := e.cfg.Store.ClaimJobs(call, store.ClaimJobsParams{
 		Now:   start.Truncate(time.Millisecond),
 		Lease: e.cfg.Lease,
-		Limit: jobsAtOnce,
+		Limit: e.size.most,
 	})
+	defer func() {
+		e.size.adapt(e.size.most, e.now().Sub(start), min(storeTimeout, e.cfg.Lease/2), err, claimed.More)
+	}()
 	if !e.claiming.note(e.log, "claim jobs to expand", err) {
 		return false
 	}
 	for _, name := range claimed.Unreadable {
 		e.log.Error("a recurring job can't be expanded: the store's data can't be read", "job", name.String())
 	}
-	if !e.advanceAll(ctx, claimed, start) {
+	if err = e.advanceAll(ctx, claimed, start); err != nil {
 		e.leave(start)
 		return false
 	}
@@ -92,8 +96,8 @@ func (e *expander) yields(now time.Time) bool {
 }
 
 // advanceAll expands claimed jobs and writes the result in parts, so that neither memory nor one call holds all of it.
-// It reports whether it came to the end. If not, the rest are claimed again when their leases end.
-func (e *expander) advanceAll(ctx context.Context, claimed store.ClaimedJobs, start time.Time) bool {
+// After an error, the rest are claimed again when their leases end.
+func (e *expander) advanceAll(ctx context.Context, claimed store.ClaimedJobs, start time.Time) error {
 	var advances []store.Advance
 	occurrences := 0
 	for i := range claimed.Jobs {
@@ -108,14 +112,14 @@ func (e *expander) advanceAll(ctx context.Context, claimed store.ClaimedJobs, st
 			continue
 		}
 		if err := e.advance(ctx, advances, start); !e.advancing.note(e.log, "advance recurring jobs", err) {
-			return false
+			return err
 		}
 		if ctx.Err() != nil {
-			return false
+			return ctx.Err()
 		}
 		advances, occurrences = nil, 0
 	}
-	return true
+	return nil
 }
 
 // next returns the next part of a claimed job's schedule. The error means that this replica can't compute it. A panic

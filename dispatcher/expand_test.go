@@ -298,6 +298,32 @@ func TestAdvancesWithinHalfTheLease(t *testing.T) {
 	}
 }
 
+// A store that is too slow for an expansion of all jobs at once delays no tick for ever: smaller expansions come in time.
+func TestExpansionsTooLargeForASlowStore(t *testing.T) {
+	bubble(t, func(b *bench) {
+		const jobs = 80
+		b.queue.advance = func(ctx context.Context, advances []store.Advance) error {
+			select {
+			case <-time.After(time.Duration(len(advances)) * 200 * time.Millisecond):
+				return nil
+			case <-ctx.Done():
+				return fmt.Errorf("%w: %w", store.ErrUnavailable, ctx.Err())
+			}
+		}
+		for i := range jobs {
+			b.submit(fmt.Sprint("k", i), crontab("@every 1m"))
+		}
+		d, _ := b.replica(calm)
+		time.Sleep(15*time.Minute + time.Second)
+		if n := b.receiver.count(); n != 15*jobs {
+			b.Errorf("%d sent, want %d", n, 15*jobs)
+		}
+		if err := d.Ready(); err != nil {
+			b.Errorf("not ready: %v", err)
+		}
+	})
+}
+
 // When a replica is stopped, it ends the advance under way, and claims no more.
 func TestShutdownDuringExpansion(t *testing.T) {
 	bubble(t, func(b *bench) {
