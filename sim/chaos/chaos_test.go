@@ -111,6 +111,9 @@ func TestClock(t *testing.T) {
 			t.Errorf("after a step by %s, the file has %v, and the clock is ahead by %s: %v", by, b, c.ahead(), err)
 		}
 	}
+	if y := c.younger(); y != 5*time.Second {
+		t.Errorf("a request seems to have come %s later", y)
+	}
 	if last, err := os.Stat(c.file); err != nil || !os.SameFile(first, last) {
 		t.Errorf("it is another file: %v", err)
 	}

@@ -129,7 +129,7 @@ func (w *world) operate(o *Op, replica, try int) checker.Op {
 	before := clock.ahead()
 	seen := w.begin(o, replica)
 	answer, sent := w.request(replica, patience, method, path, body, header)
-	seen.Arrived = sent.Add(w.younger)
+	seen.Arrived = sent.Add(w.younger + clock.younger())
 	next, err := record.Told(&seen, answer)
 	if err != nil {
 		w.fault("%v", err)

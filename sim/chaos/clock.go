@@ -21,7 +21,13 @@ type clock struct {
 
 	lock sync.Mutex
 	by   time.Duration
+	up   time.Duration // by all steps ahead, each less than forgotten after the one before
+	last time.Time     // when it was set ahead
 }
+
+// forgotten is a time after a step ahead. A replica has compared its clock with the store's then, whatever faults there
+// are.
+const forgotten = time.Minute
 
 // newClock makes a clock that shows the true time.
 func newClock(folder string, index int) (*clock, error) {
@@ -34,6 +40,9 @@ func (c *clock) step(by time.Duration) error {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	c.by += by
+	if up := c.jumped(); by > 0 {
+		c.up, c.last = up+by, time.Now()
+	}
 	file, err := os.OpenFile(c.file, os.O_CREATE|os.O_WRONLY, 0o600) // programs have mapped it, so it is not replaced
 	if err != nil {
 		return err
@@ -48,6 +57,21 @@ func (c *clock) ahead() time.Duration {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	return c.by
+}
+
+// younger returns how much later than it came a request may seem to have come to a replica with this clock: until the
+// replica compares its clock with the store's again, it can't tell a step ahead from a suspension.
+func (c *clock) younger() time.Duration {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	return c.jumped()
+}
+
+func (c *clock) jumped() time.Duration {
+	if time.Since(c.last) > forgotten {
+		return 0
+	}
+	return c.up
 }
 
 // shows reports whether a replica's answers tell the time that its clock should show, or there is none.

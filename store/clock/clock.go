@@ -20,8 +20,9 @@ const resolution = time.Millisecond
 
 // Clock holds the readings of a store's clock. The zero value has none. It is safe for concurrent use.
 //
-// Times passed in must have a monotonic reading, as those of time.Now do. Steps of this machine's wall clock then have
-// no effect.
+// Times passed in must have a monotonic reading, as those of time.Now do. Then it has no effect if this machine's wall
+// clock is set back. If it is set ahead, the store's clock may show as much more, until the next reading: the machine
+// may have been suspended instead.
 type Clock struct {
 	lock  sync.Mutex
 	known bool
@@ -35,9 +36,8 @@ func (c *Clock) Note(sent, theirs, received time.Time) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	next := Clock{known: true, least: theirs, most: theirs.Add(resolution), sent: sent, received: received}
-	// A quick reading from a moment ago is more exact than a slow one now, unless the two contradict each other, or that
-	// reading is void.
-	if c.known && !c.stood(received) && next.width(received) > c.width(received) && !next.earliest(received).After(c.latest(received)) &&
+	// A quick reading from a moment ago is more exact than a slow one now, unless the two contradict each other.
+	if c.known && next.width(received) > c.width(received) && !next.earliest(received).After(c.latest(received)) &&
 		!c.earliest(received).After(next.latest(received)) {
 		return
 	}
@@ -53,7 +53,13 @@ func (c *Clock) earliest(t time.Time) time.Time {
 
 func (c *Clock) latest(t time.Time) time.Time {
 	d := t.Sub(c.sent)
-	return c.most.Add(d + time.Duration(drift*float64(d.Abs())))
+	return c.most.Add(d + time.Duration(drift*float64(d.Abs())) + c.suspended(t))
+}
+
+// suspended returns the longest time for which this machine may have been suspended since the last reading. Its monotonic
+// clock does not count that, and its wall clock does.
+func (c *Clock) suspended(t time.Time) time.Duration {
+	return max(0, t.Round(0).Sub(c.sent.Round(0))-t.Sub(c.sent))
 }
 
 // Earliest returns the earliest time that the store's clock may show at t; ok is false without a reading.
@@ -69,17 +75,10 @@ func (c *Clock) Earliest(t time.Time) (theirs time.Time, ok bool) {
 func (c *Clock) Newer(submitted, over time.Time) store.Span {
 	c.lock.Lock()
 	defer c.lock.Unlock()
-	if !c.known || c.stood(submitted) {
+	if !c.known {
 		return store.Span{}
 	}
 	return store.Span{After: job.LastRevision(c.latest(submitted)), Until: job.LastRevision(c.latest(over))}
-}
-
-// stood reports whether the two clocks of this machine have diverged since the last reading, as after a suspension,
-// which the monotonic clock does not count. Then the reading is void until the next one.
-func (c *Clock) stood(t time.Time) bool {
-	const notable = 100 * time.Millisecond
-	return (t.Round(0).Sub(c.sent.Round(0)) - t.Sub(c.sent)).Abs() > notable
 }
 
 // Watch wraps inner so that c records the readings of its clock.

@@ -83,18 +83,46 @@ func TestTheStoresClockLiesInBetween(t *testing.T) {
 	}
 }
 
-// TestReadingAfterAStep: a reading from a time at which this machine's clock was set wrong gives way to the next one,
-// even if that is less exact.
-func TestReadingAfterAStep(t *testing.T) {
-	var c clock.Clock
-	theirs := time.Now()
-	wrong := set(theirs, 5)
-	c.Note(wrong, theirs, wrong.Add(time.Millisecond))
-	later := theirs.Add(10 * time.Second)
-	c.Note(later, later, later.Add(100*time.Millisecond))
-	asked := later.Add(time.Second)
-	if span := c.Newer(asked, asked.Add(time.Minute)); !span.Has(job.NewRevision(asked.Add(time.Second))) {
-		t.Error("after the clock was set right and compared again, no version is newer than a request")
+// TestSteps: whatever happens to this machine's wall clock between a reading and a request, no version taken before the
+// request is newer, and one taken after it is, if the wall clock did not jump ahead by more than that.
+func TestSteps(t *testing.T) {
+	const second = time.Second
+	for name, c := range map[string]struct {
+		first, then   uint64        // the seconds by which the wall clock is ahead, at the reading and at the request
+		suspended     time.Duration // between the two
+		newer         time.Duration // after the request
+		again, newest time.Duration // the duration of another reading, and what is newer after it
+	}{
+		"it stays wrong":                     {first: 5, then: 5, newer: second},
+		"it is set back":                     {first: 5, newer: second},
+		"it is set ahead":                    {then: 5, newer: 6 * second, again: 100 * time.Millisecond, newest: second},
+		"the machine was suspended":          {then: 5, suspended: 5 * second, newer: second},
+		"suspended, and another reading":     {then: 5, suspended: 5 * second, newer: second, again: second, newest: 2 * second},
+		"set back, and a less exact reading": {first: 5, newer: second, again: 100 * time.Millisecond, newest: second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var known clock.Clock
+			begin := time.Now()
+			sent := set(begin, c.first)
+			known.Note(sent, begin, sent.Add(time.Millisecond))
+			check := func(asked, theirs time.Time, newer time.Duration) {
+				t.Helper()
+				span := known.Newer(asked, asked.Add(time.Minute))
+				if span.Has(job.NewRevision(theirs.Add(-time.Millisecond))) {
+					t.Error("a version taken before the request is newer")
+				}
+				if !span.Has(job.NewRevision(theirs.Add(newer))) {
+					t.Errorf("a version taken %s after the request is not newer", newer)
+				}
+			}
+			later := set(begin, c.then).Add(10 * second)
+			check(later, begin.Add(10*second+c.suspended), c.newer)
+			if c.again > 0 {
+				theirs := begin.Add(10*second + c.suspended)
+				known.Note(later, theirs, later.Add(c.again))
+				check(later.Add(second), theirs.Add(second), c.newest)
+			}
+		})
 	}
 }
 
