@@ -457,6 +457,6 @@ func (q *slowQueue) Claim(ctx context.Context, p store.ClaimParams) (store.Claim
 			c := &claim.Occurrences[i]
 			back = append(back, store.Settlement{ID: c.ID, Token: c.Token, Outcome: store.Release, DueAt: p.Now})
 		}
-		return store.Claim{}, errors.Join(store.ErrUnavailable, ctx.Err(), q.Store.Settle(context.WithoutCancel(ctx), back))
+		return store.Claim{}, errors.Join(store.ErrUnavailable, ctx.Err(), q.Settle(context.WithoutCancel(ctx), back))
 	}
 }

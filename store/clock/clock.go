@@ -56,8 +56,8 @@ func (c *Clock) latest(t time.Time) time.Time {
 	return c.most.Add(d + time.Duration(drift*float64(d.Abs())) + c.suspended(t))
 }
 
-// suspended returns the longest time for which this machine may have been suspended since the last reading. Its monotonic
-// clock does not count that, and its wall clock does.
+// suspended returns the longest time for which this machine may have been suspended since the last reading. Its
+// monotonic clock does not count that, and its wall clock does.
 func (c *Clock) suspended(t time.Time) time.Duration {
 	return max(0, t.Round(0).Sub(c.sent.Round(0))-t.Sub(c.sent))
 }
