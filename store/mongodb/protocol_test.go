@@ -4,9 +4,11 @@ package mongodb_test
 
 import (
 	"fmt"
-	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/carillon-scheduler/carillon/docs/protocol/model"
 	"github.com/carillon-scheduler/carillon/job"
@@ -15,7 +17,7 @@ import (
 )
 
 // TestCommandsAreThoseOfTheModel: the commands that each method sends are a path of its call in the model that
-// docs/protocol searches, alone and while other clients change the job.
+// docs/protocol searches, alone and while other clients change the job. Each write has the guards of the model's.
 func TestCommandsAreThoseOfTheModel(t *testing.T) {
 	own := newDatabase(t)
 	opened := own.open(t)
@@ -108,7 +110,7 @@ func TestCommandsAreThoseOfTheModel(t *testing.T) {
 		}, many: true, do: ends(store.Ack)},
 		{name: "expands", kind: model.Expand, before: func(t *testing.T, s store.Store) { oldCrontab(t, s) },
 			do: func(t *testing.T, s store.Store) {
-				claimed, err := s.ClaimJobs(t.Context(), store.ClaimJobsParams{Now: now.Add(time.Hour), Lease: lease, Limit: 10})
+				claimed, err := s.ClaimJobs(t.Context(), store.ClaimJobsParams{Now: now, Lease: lease, Limit: 10})
 				if err != nil {
 					t.Error(err)
 				}
@@ -155,12 +157,15 @@ func TestCommandsAreThoseOfTheModel(t *testing.T) {
 				if c.many {
 					expectMany(t, relayed)
 				}
-				commands := slices.Clone(c.read)
+				var commands []model.Command
+				for _, name := range c.read {
+					commands = append(commands, model.Command{Name: name})
+				}
 				r.set(func(seen command) verdict {
-					switch label := labelOf(seen); {
-					case label == "", label == "occurrences.look" && c.kind == model.ClaimOne: // it looks for more meanwhile
+					switch name := nameOf(seen); {
+					case name == "", name == "occurrences.look" && c.kind == model.ClaimOne: // it looks for more meanwhile
 					default:
-						commands = append(commands, label)
+						commands = append(commands, model.Command{Name: name, Guards: guardsOf(seen, now)})
 					}
 					if sent++; sent == n {
 						if other := others[(n-1)%len(others)]; other != nil {
@@ -193,8 +198,8 @@ func TestCommandsAreThoseOfTheModel(t *testing.T) {
 	}
 }
 
-// labelOf returns the model's name of a command; none for one that the model leaves out, since it decides nothing.
-func labelOf(c command) string {
+// nameOf returns the model's name of a command; none for one that the model leaves out, since it decides nothing.
+func nameOf(c command) string {
 	if c.collection != "jobs" && c.collection != "occurrences" {
 		return ""
 	}
@@ -214,11 +219,113 @@ func labelOf(c command) string {
 	return c.collection + "." + c.name
 }
 
+// guardsOf returns the guards that all statements of a write have. A call that knows the time now has no guard by a
+// later time.
+func guardsOf(c command, now time.Time) model.Guard {
+	var filters []bson.RawValue
+	switch c.name {
+	case "update", "delete":
+		for _, statement := range c.list {
+			filters = append(filters, statement.Lookup("q"))
+		}
+	case "findAndModify":
+		filters = append(filters, c.body.Lookup("query"))
+	}
+	return inAll(filters, now)
+}
+
+// inAll returns the guards that each of some filters has.
+func inAll(filters []bson.RawValue, now time.Time) (guards model.Guard) {
+	for i, filter := range filters {
+		if one := guardsIn(filter.Document(), now); i == 0 {
+			guards = one
+		} else {
+			guards &= one
+		}
+	}
+	return guards
+}
+
+// guardsIn returns the guards that a filter has.
+func guardsIn(filter bson.Raw, now time.Time) (guards model.Guard) {
+	conditions, _ := filter.Elements()
+	for _, condition := range conditions {
+		value := condition.Value()
+		switch field, _, _ := strings.Cut(condition.Key(), "."); field {
+		case "$or":
+			alternatives, _ := value.Array().Values()
+			guards |= inAll(alternatives, now)
+		case "$nor":
+			guards |= model.Free
+		case "$expr":
+			bound, ok := value.Document().Lookup("$lte", "1").TimeOK()
+			if ok && bound.Before(time.Now().Add(store.Within)) { // of a request that begins now
+				guards |= model.InTime
+			}
+		default:
+			for _, how := range comparisons(value, now) {
+				guards |= guardBy[field+" "+how]
+			}
+		}
+	}
+	return guards
+}
+
+// guardBy has the model's guard for a field, without the revision in its name, and a comparison.
+var guardBy = map[string]model.Guard{
+	"version =":       model.Version,
+	"version $gt":     model.Exists,
+	"revision =":      model.Revision,
+	"carriedFrom =":   model.Revision, // it has been the job's
+	"cursor =":        model.Cursor,
+	"cursor absent":   model.Cursor,
+	"token =":         model.Token,
+	"token absent":    model.Token,
+	"expandToken =":   model.Token,
+	"redrives =":      model.Redrives,
+	"inherits =":      model.Inherits,
+	"heirs present":   model.Heir,
+	"pausedAt absent": model.Unpaused,
+	"lane $gt":        model.Pending,
+	"dueAt absent":    model.Dead,
+	"dueAt =":         model.Due,
+	"dueAt $lte":      model.Due,
+	"expandAt $lte":   model.Due,
+}
+
+// comparisons returns how a filter compares a field.
+func comparisons(value bson.RawValue, now time.Time) (all []string) {
+	operators, ok := value.DocumentOK()
+	if !ok {
+		return []string{"="}
+	}
+	each, _ := operators.Elements()
+	for _, e := range each {
+		switch of := e.Value(); e.Key() {
+		case "$in":
+			all = append(all, "=")
+		case "$exists":
+			if of.Boolean() {
+				all = append(all, "present")
+			} else {
+				all = append(all, "absent")
+			}
+		case "$lte":
+			if !of.Time().After(now) {
+				all = append(all, "$lte")
+			}
+		default:
+			all = append(all, e.Key())
+		}
+	}
+	return all
+}
+
 // inOrder puts insertions that a put sends at the same time into the order that the model has. They don't depend on
 // each other.
-func inOrder(commands []string) []string {
+func inOrder(commands []model.Command) []model.Command {
 	for i := 1; i < len(commands); i++ {
-		if commands[i-1] == "jobs.insert" && commands[i] == "occurrences.insert" {
+		if commands[i-1].Name == "jobs.insert" && commands[i].Name == "occurrences.insert" {
 			commands[i-1], commands[i] = commands[i], commands[i-1]
 		}
 	}

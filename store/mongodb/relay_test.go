@@ -3,6 +3,7 @@
 package mongodb_test
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"io"
@@ -17,10 +18,12 @@ import (
 	"github.com/carillon-scheduler/carillon/store/mongodb"
 )
 
-// command is a command that a store sends: its name, the collection, its document, and the bytes of the whole message.
+// command is a command that a store sends: its name, the collection, its document, the statements of an update or a
+// deletion, or the documents of an insertion, and the bytes of the whole message.
 type command struct {
 	name, collection string
 	body             bson.Raw
+	list             []bson.Raw
 	size             int
 }
 
@@ -234,17 +237,24 @@ func commandOf(message []byte) (c command, ok bool) {
 	}
 	for rest := message[20:]; len(rest) > 5; {
 		kind, length := rest[0], int(binary.LittleEndian.Uint32(rest[1:]))
-		if kind == 0 {
-			c.body = bson.Raw(rest[1 : 1+length])
-			first, err := c.body.IndexErr(0)
-			if err != nil {
-				return c, false
-			}
-			c.name = first.Key()
-			c.collection, _ = first.Value().StringValueOK()
-			return c, true
-		}
+		section := rest[1 : 1+length]
 		rest = rest[1+length:]
+		if kind == 1 {
+			name := bytes.IndexByte(section[4:], 0)
+			for list := section[4+name+1:]; len(list) > 0; {
+				n := binary.LittleEndian.Uint32(list)
+				c.list, list = append(c.list, bson.Raw(list[:n])), list[n:]
+			}
+			continue
+		}
+		c.body = bson.Raw(section)
+		first, err := c.body.IndexErr(0)
+		if err != nil {
+			return c, false
+		}
+		c.name = first.Key()
+		c.collection, _ = first.Value().StringValueOK()
+		ok = true
 	}
-	return c, false
+	return c, ok
 }

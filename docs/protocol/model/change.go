@@ -37,7 +37,7 @@ func (t *turn) cancel() {
 	case cancelOwnRead:
 		t.readOwn()
 	case cancelUnstage:
-		t.sends("occurrences.delete")
+		t.sends("occurrences.delete", Revision)
 		if slot, ok := t.each(&c.back); ok && w.slot[slot].revision == staged {
 			t.say("deletes %s, which is staged", Slot(slot))
 			w.slot[slot] = occurrence{}
@@ -60,7 +60,7 @@ func (t *turn) cancel() {
 			t.goes(t.afterRevision())
 		}
 	case cancelFree:
-		t.sends("occurrences.delete")
+		t.sends("occurrences.delete", Revision, Free)
 		if slot, ok := t.each(&c.these); ok {
 			if o := &w.slot[slot]; o.there && !o.dead && !o.held && o.revision == c.job.revision {
 				t.say("cancels %s", Slot(slot))
@@ -78,7 +78,7 @@ func (t *turn) cancel() {
 			}
 		}
 	case cancelAll:
-		t.sends("occurrences.delete")
+		t.sends("occurrences.delete", Revision)
 		if slot, ok := t.each(&c.these); ok {
 			if o := &w.slot[slot]; o.there && !o.dead && o.revision == c.job.revision {
 				t.say("deletes %s, which is held", Slot(slot))
@@ -108,7 +108,7 @@ func (t *turn) afterCancelRead() step {
 // deleteJob deletes the job document, or the stub, that was read.
 func (t *turn) deleteJob() {
 	w, c := t.w, t.c
-	t.sends("jobs.delete")
+	t.sends("jobs.delete", Version) // a stub's is empty
 	j := &w.job
 	switch {
 	case c.job.stub:
@@ -184,7 +184,10 @@ func (t *turn) lastOfCancel() step {
 // cancelOwn deletes the standalone occurrences: first those that are not held.
 func (t *turn) cancelOwn() {
 	w, c := t.w, t.c
-	t.sends("occurrences.delete")
+	t.sends("occurrences.delete", Pending, Redrives)
+	if c.next == cancelOwnFree {
+		t.also(Free)
+	}
 	slot, _ := t.each(&c.these)
 	o := &w.slot[slot]
 	same := o.redrives == uint8(c.slot[slot].heirs)
@@ -270,10 +273,9 @@ func (t *turn) change() {
 	case changeFindHeirs, changeRewrite, changeRewriteHeld, changeClear:
 		t.rewriteHeirs(c.job.inherits, c.job.revision, changeFindHeirs, t.afterChangeRead())
 	case changeWrite:
-		t.sends("jobs.update")
 		t.changeJob()
 	case changeForward:
-		t.sends("occurrences.update")
+		t.sends("occurrences.update", Revision, Token)
 		if slot, ok := t.each(&c.these); ok {
 			if o := &w.slot[slot]; o.there && o.later && o.token == 0 && o.revision == c.job.revision {
 				t.say("brings %s forward", Slot(slot))
@@ -329,6 +331,10 @@ func (w *World) resuming() bool {
 // changeJob writes the job document.
 func (t *turn) changeJob() {
 	w, c, r := t.w, t.c, &t.w.truth
+	t.sends("jobs.update", Version)
+	if c.kind == Pause { // it has read nothing
+		t.sends("jobs.update", Exists, Unpaused)
+	}
 	j := &w.job
 	if !j.exists() {
 		t.goes(ended)
@@ -414,7 +420,7 @@ func (t *turn) trigger() {
 		created := w.job.created == c.job.created || !t.holds(TriggerByCreation)
 		t.goesIf(w.job.exists() && created, triggerUnveil, triggerUnstage)
 	case triggerUnveil:
-		t.sends("occurrences.update")
+		t.sends("occurrences.update", Revision, InTime)
 		if o.there && o.revision == staged && (!c.over || !t.holds(FlipBounded)) {
 			if c.over {
 				t.violates(LateEffect)
@@ -431,7 +437,7 @@ func (t *turn) trigger() {
 		t.sends("occurrences.aggregate")
 		t.goes(triggerUnstage)
 	default:
-		t.sends("occurrences.delete")
+		t.sends("occurrences.delete", Revision)
 		if o.revision == staged {
 			*o = occurrence{}
 		}
@@ -458,7 +464,7 @@ func (t *turn) redrive() {
 		t.goes(redriveWrite)
 		return
 	}
-	t.sends("occurrences.update")
+	t.sends("occurrences.update", Dead)
 	slot, _ := t.each(&c.these)
 	if o := &w.slot[slot]; o.there && o.dead {
 		t.say("redrives %s", Slot(slot))
@@ -496,7 +502,7 @@ func (t *turn) expand() {
 		t.sends("jobs.find")
 		t.goesIf(j.exists() && j.expand == expandNow, expandStamp, ended)
 	case expandStamp:
-		t.sends("jobs.update")
+		t.sends("jobs.update", Due)
 		if !j.exists() || j.expand != expandNow {
 			t.goes(ended)
 			return
@@ -522,7 +528,7 @@ func (t *turn) expand() {
 		}
 		t.goesIf(t.holds(TicksStaged), expandUnveil, expandAdvance)
 	case expandUnveil:
-		t.sends("occurrences.update")
+		t.sends("occurrences.update", Revision, InTime)
 		o := &w.slot[slot1B]
 		if o.there && o.revision == staged && !c.over {
 			t.say("unveils %s", Slot(slot1B))
@@ -540,7 +546,7 @@ func (t *turn) expand() {
 		t.sends("jobs.find")
 		t.goes(ended)
 	default:
-		t.sends("jobs.update")
+		t.sends("jobs.update", Revision, Cursor, Token)
 		if t.stands() || !t.holds(ExpansionGuarded) && j.exists() {
 			t.say("moves the cursor to B")
 			j.cursor, j.recurs, j.expand, j.expandToken, j.expanding = 2, false, expandNever, 0, 0
@@ -594,7 +600,7 @@ func (t *turn) sweep() {
 		t.sends([...]string{"jobs.delete", "occurrences.delete"}[c.next-sweepStubs])
 		t.goesIf(c.next == sweepStubs, sweepStaged, ended)
 	default:
-		t.sends("jobs.delete")
+		t.sends("jobs.delete", Version)
 		if j := &w.job; j.exists() && (j.version == c.job.version || !t.holds(SweepGuarded)) {
 			t.say("deletes the job, which has finished")
 			if w.matching(func(o *occurrence) bool { return !o.dead && o.isOf(j.revision) }) != 0 || j.recurs {

@@ -64,7 +64,7 @@ func (t *turn) claim() {
 	case claimPutBack:
 		t.putBack()
 	case claimReturnHeirs:
-		t.sends("occurrences.update")
+		t.sends("occurrences.update", Token)
 		if slot, ok := t.each(&c.orphans); ok && t.mine(slot) {
 			t.say("%s turned out to be carried over: it is given back", Slot(slot))
 			w.slot[slot].free()
@@ -85,7 +85,7 @@ func (t *turn) claim() {
 		c.job = w.job
 		t.goesIf(c.job.exists() && c.job.paused, claimPassWrite, claimLookForResume)
 	case claimPassWrite:
-		t.sends("occurrences.update")
+		t.sends("occurrences.update", Due, Token)
 		slot, _ := t.each(&c.these)
 		if o := &w.slot[slot]; o.due() && o.token == c.slot[slot].token && c.slot[slot].revision == c.job.revision {
 			t.say("puts back %s, without a claim", Slot(slot))
@@ -115,7 +115,7 @@ func (t *turn) claim() {
 			t.goes(claimBringForward)
 		}
 	case claimBringForward:
-		t.sends("occurrences.update")
+		t.sends("occurrences.update", Revision, Token)
 		if slot, ok := t.each(&c.back); ok {
 			o := &w.slot[slot]
 			if o.there && o.token == 0 && o.later && o.revision == c.job.revision {
@@ -137,7 +137,7 @@ func (t *turn) claimFirst() {
 	c.these = w.matching((*occurrence).due)
 	c.m = t.old()
 	if c.kind == ClaimOne {
-		t.sends("occurrences.findAndModify")
+		t.sends("occurrences.findAndModify", Due)
 		if c.these == 0 {
 			t.goes(ended)
 			return
@@ -164,7 +164,7 @@ func (t *turn) claimFirst() {
 }
 
 func (t *turn) stampEach() {
-	t.sends("occurrences.update")
+	t.sends("occurrences.update", Due)
 	slot, _ := t.each(&t.c.these)
 	o := &t.w.slot[slot]
 	if o.due() || !t.holds(StampGuarded) && o.there && !o.dead && o.revision != staged {
@@ -283,10 +283,13 @@ func (t *turn) unexpanded(slot int) bool {
 // putBack gives one occurrence back, or deletes it if its put must be over.
 func (t *turn) putBack() {
 	w, c := t.w, t.c
-	t.sends("occurrences.update")
+	t.sends("occurrences.update", Token)
 	slot, _ := t.each(&c.these)
 	o := &w.slot[slot]
 	orphan := c.orphans.has(slot)
+	if orphan {
+		t.also(Revision)
+	}
 	guarded := t.mine(slot) || !t.holds(PutBackGuarded) && o.there && !o.dead
 	if orphan && guarded && t.holds(OrphansUnchanged) {
 		guarded = o.revision == c.slot[slot].revision && (!c.job.exists() || !o.heirs.has(int(c.job.revision)))
@@ -443,7 +446,7 @@ func (t *turn) settle() {
 		}
 		t.goes(settleWrite)
 	case settleWrite:
-		t.sends(t.settlement())
+		t.sends(t.settlement(), Token)
 		slot, _ := t.each(&c.done)
 		t.settleOne(slot, c.back.has(slot))
 		if c.done == 0 {
@@ -461,7 +464,7 @@ func (t *turn) settle() {
 		t.sends("jobs.update")
 		t.goes(ended)
 	default:
-		t.sends("jobs.update")
+		t.sends("jobs.update", Revision)
 		if j := &w.job; j.exists() && t.sameJob(j) {
 			if c.kind == ClaimBury {
 				j.failed += c.n

@@ -2,6 +2,8 @@ package model_test
 
 import (
 	"os"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/carillon-scheduler/carillon/docs/protocol/model"
@@ -47,25 +49,62 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 	}
 }
 
-// TestPaths: the model knows which commands a call sends, and in which order.
+// TestPaths: the model knows which commands a call sends, in which order, and which guards its writes have.
 func TestPaths(t *testing.T) {
+	replaces := func(flip string) []string {
+		return []string{"jobs.find", "occurrences.find", "jobs.find", "occurrences.insert", flip}
+	}
+	orphan := func(back string) []string {
+		return []string{
+			"occurrences.findAndModify if due", "jobs.find", "occurrences.find", back, "occurrences.update if token",
+		}
+	}
 	for _, c := range []struct {
 		kind     model.Kind
 		commands []string
 		right    bool
 	}{
-		{model.Cancel, []string{"jobs.find", "jobs.delete", "occurrences.find"}, true},
-		{model.Cancel, []string{"jobs.find", "occurrences.delete"}, false}, // the job comes first
-		{model.CancelIf, []string{"jobs.find", "jobs.delete", "jobs.find"}, true},
-		{model.CancelIf, []string{"jobs.find", "occurrences.find", "occurrences.delete"}, false}, // without a job it changes nothing
-		{model.Amend, []string{"jobs.find", "jobs.update"}, true},
-		{model.Amend, []string{"jobs.update"}, false}, // it has not read the version
-		{model.ClaimOne, []string{"occurrences.findAndModify", "jobs.find", "occurrences.delete"}, true},
-		{model.ClaimAck, []string{"occurrences.look", "occurrences.update", "jobs.find", "occurrences.find"}, true},
+		{model.Cancel, []string{"jobs.find", "jobs.delete if version", "occurrences.find"}, true},
+		{model.Cancel, []string{"jobs.find", "jobs.delete", "occurrences.find"}, false},
+		{model.Cancel, []string{"jobs.find", "occurrences.delete if revision"}, false}, // the job comes first
+		{model.CancelIf, []string{"jobs.find", "jobs.delete if version", "jobs.find"}, true},
+		// Without a job it changes nothing.
+		{model.CancelIf, []string{"jobs.find", "occurrences.find", "occurrences.delete if revision"}, false},
+		{model.Amend, []string{"jobs.find", "jobs.update if version"}, true},
+		{model.Amend, []string{"jobs.find", "jobs.update if version, in time"}, true}, // a guard more
+		{model.Amend, []string{"jobs.find", "jobs.update if in time"}, false},
+		{model.Amend, []string{"jobs.update if version"}, false}, // it has not read the version
+		{model.Put, []string{"jobs.find", "occurrences.insert", "jobs.insert", "jobs.update if version, in time"}, true},
+		{model.Put, []string{"jobs.find", "occurrences.insert", "jobs.insert", "jobs.update if version"}, false},
+		{model.Put, replaces("jobs.update if version, cursor, in time"), true},
+		{model.Put, replaces("jobs.update if version, in time"), false}, // as it creates a job
+		{model.Put, replaces("jobs.update if cursor, in time"), false},
+		{model.ClaimOne, orphan("occurrences.update if token, revision"), true},
+		{model.ClaimOne, orphan("occurrences.update if token"), false}, // as it puts back what is no orphan
+		{model.ClaimOne, []string{"occurrences.findAndModify if due", "jobs.find", "occurrences.delete if token"}, true},
+		{model.ClaimOne, []string{"occurrences.findAndModify if due", "jobs.find", "occurrences.delete"}, false},
+		{model.ClaimAck, []string{"occurrences.look", "occurrences.update if due", "jobs.find", "occurrences.find"}, true},
+		{model.ClaimAck, []string{"occurrences.look", "occurrences.update"}, false},
 		{model.ClaimAck, []string{"occurrences.look", "jobs.find"}, false}, // jobs are read after the stamp
 	} {
-		if err := c.kind.Accepts(c.commands); (err == nil) != c.right {
+		commands := make([]model.Command, len(c.commands))
+		for i, text := range c.commands {
+			commands[i] = command(text)
+		}
+		if err := c.kind.Accepts(commands); (err == nil) != c.right {
 			t.Errorf("%s with %q: %v", c.kind, c.commands, err)
 		}
 	}
+}
+
+// command reads a command as the model prints it.
+func command(text string) model.Command {
+	name, guards, _ := strings.Cut(text, " if ")
+	c := model.Command{Name: name}
+	for g := model.Guard(1); g.String() != ""; g <<= 1 {
+		if slices.Contains(strings.Split(guards, ", "), g.String()) {
+			c.Guards |= g
+		}
+	}
+	return c
 }

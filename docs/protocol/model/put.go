@@ -70,7 +70,7 @@ func (t *turn) put() {
 		}
 		t.goes(putFlip)
 	case putNameHeirs:
-		t.sends("occurrences.update")
+		t.sends("occurrences.update", Revision)
 		if slot, ok := t.each(&c.won); ok {
 			if o := &w.slot[slot]; o.there && !o.dead && o.revision == c.job.revision {
 				t.say("names %s an heir", Slot(slot))
@@ -100,7 +100,6 @@ func (t *turn) put() {
 		}
 		t.goes(putDelete)
 	case putDelete:
-		t.sends("occurrences.delete")
 		t.deleteReplaced()
 		if c.these == 0 {
 			t.goes(t.afterDelete())
@@ -114,7 +113,7 @@ func (t *turn) put() {
 		c.these = w.ofRevision(c.revision)
 		t.goesIf(c.these != 0, putTidy, ended)
 	case putTidy:
-		t.sends("occurrences.delete")
+		t.sends("occurrences.delete", Revision)
 		if slot, ok := t.each(&c.these); ok && w.slot[slot].revision == c.revision {
 			w.slot[slot] = occurrence{}
 		}
@@ -204,7 +203,10 @@ func (t *turn) rewriteHeirs(from, to revision, find, then step) {
 		c.back, c.heirs = w.matching(heir), 0
 		t.goesIf(c.back != 0, find+1, find+3)
 	case find + 1, find + 2:
-		t.sends("occurrences.update")
+		t.sends("occurrences.update", Revision, Heir)
+		if c.next == find+1 {
+			t.also(Free)
+		}
 		slot, _ := t.each(&c.back)
 		o := &w.slot[slot]
 		if c.next == find+1 && (o.held || !o.there || !heir(o)) {
@@ -220,7 +222,7 @@ func (t *turn) rewriteHeirs(from, to revision, find, then step) {
 		}
 		t.after(c.back, find+3)
 	default:
-		t.sends("jobs.update")
+		t.sends("jobs.update", Revision, Inherits)
 		if w.job.exists() && w.job.revision == to && w.job.inherits == from {
 			w.job.inherits = 0
 		}
@@ -254,7 +256,10 @@ func (t *turn) afterInsert() step {
 // flip makes the put's revision the job's.
 func (t *turn) flip() {
 	w, c, r := t.w, t.c, &t.w.truth
-	t.sends("jobs.update")
+	t.sends("jobs.update", Version, InTime)
+	if c.job.exists() {
+		t.also(Cursor)
+	}
 	j := &w.job
 	matches := t.unchanged() && j.there
 	if !t.holds(FlipGuarded) {
@@ -338,6 +343,7 @@ func (t *turn) afterDelete() step {
 
 func (t *turn) deleteReplaced() {
 	w, c := t.w, t.c
+	t.sends("occurrences.delete", Revision)
 	slot, ok := t.each(&c.these)
 	if !ok {
 		return

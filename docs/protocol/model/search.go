@@ -37,7 +37,7 @@ func Search(s Scenario, without Rule, limit int) (Result, error) {
 }
 
 // walk is [Search]. It shows each move, with the command that the call has sent.
-func walk(s Scenario, without Rule, limit int, show func(before, after *World, call int, command string)) (
+func walk(s Scenario, without Rule, limit int, show func(before, after *World, call int, command Command)) (
 	Result, error) {
 	if !s.valid() {
 		return Result{}, fmt.Errorf("scenario %v: these calls don't fit into one world", s)
@@ -81,17 +81,17 @@ func walk(s Scenario, without Rule, limit int, show func(before, after *World, c
 }
 
 // move makes one move of a call. It returns the command that the call has sent, and whether there is such a move.
-func (w *World) move(call int, move uint8, without Rule, tell func(string, ...any)) (command string, moved bool) {
+func (w *World) move(call int, move uint8, without Rule, tell func(string, ...any)) (command Command, moved bool) {
 	c := &w.call[call]
 	if c.next == ended || w.truth.problem != None {
-		return "", false
+		return Command{}, false
 	}
 	t := &turn{w: w, c: c, i: call, off: without, choice: int(move), tell: tell}
 	if move == timePasses {
-		return "", t.timePasses()
+		return Command{}, t.timePasses()
 	}
 	if move == stepSecond && (c.next != claimRead || !c.kind.claims() || c.n != 0) {
-		return "", false
+		return Command{}, false
 	}
 	if c.next == claimRead && c.kind.claims() && c.n == readOccurrences {
 		t.choice = stepSecond

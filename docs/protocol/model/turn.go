@@ -8,8 +8,8 @@ type turn struct {
 	c       *call
 	i       int
 	off     Rule
-	choice  int    // selects one of several possible next steps of the call
-	command string // the command that the step sends, if any
+	choice  int     // selects one of several possible next steps of the call
+	command Command // the command that the step sends, if any
 	tell    func(format string, values ...any)
 }
 
@@ -22,8 +22,17 @@ const ended step = 255
 // holds reports whether a rule is obeyed.
 func (t *turn) holds(r Rule) bool { return t.off != r }
 
-// sends notes the step's command. All documents that one command writes are written by steps of the same command.
-func (t *turn) sends(command string) { t.command = command }
+// sends notes the step's command, and the guards that a write obeys. All documents that one command writes are written
+// by steps of the same command.
+func (t *turn) sends(name string, guards ...Guard) {
+	t.command = Command{Name: name}
+	for _, g := range guards {
+		t.also(g)
+	}
+}
+
+// also notes one more guard of the step's command.
+func (t *turn) also(g Guard) { t.command.Guards |= g }
 
 func (t *turn) say(format string, values ...any) {
 	if t.tell != nil {
