@@ -247,6 +247,7 @@ const (
 	changeRewriteAgain
 	changeRewriteHeldAgain
 	changeClearAgain
+	changeRefused
 	changeAnswer
 )
 
@@ -299,6 +300,10 @@ func (t *turn) change() {
 		t.rewriteHeirs(c.job.inherits, c.job.revision, changeFindAgain, changeForwardBegins)
 	case changeForwardBegins:
 		t.forward()
+	case changeRefused: // 404 or 412, unless the version is that of this patch
+		t.sends("jobs.find")
+		c.job = w.job
+		t.inheritsFirst(changeFindHeirs, t.afterChangeRead())
 	default:
 		t.say("is answered")
 		if c.kind == Amend {
@@ -312,10 +317,14 @@ func (t *turn) change() {
 }
 
 func (t *turn) afterChangeRead() step {
-	if t.c.kind == Resume && !t.c.job.paused {
+	switch c := t.c; {
+	case c.kind == Amend, c.kind == Pause && c.job.paused:
+		return ended
+	case c.kind == Resume && !c.job.paused:
 		return changeForwardBegins
+	default:
+		return changeWrite
 	}
-	return changeWrite
 }
 
 // resuming reports whether a resume is under way.
@@ -336,15 +345,11 @@ func (t *turn) changeJob() {
 		t.sends("jobs.update", Exists, Unpaused)
 	}
 	j := &w.job
-	if !j.exists() {
-		t.goes(ended)
-		return
-	}
 	same := j.version == c.job.version
 	switch c.kind {
 	case Amend:
-		if !same && t.holds(AmendGuarded) {
-			t.goes(ended) // 412
+		if !j.exists() || !same && t.holds(AmendGuarded) {
+			t.goes(changeRefused)
 			return
 		}
 		if j.callback != c.job.callback {
@@ -355,8 +360,8 @@ func (t *turn) changeJob() {
 		t.say("gives the job definition %d", j.callback)
 		t.goes(changeAnswer)
 	case Pause:
-		if j.paused {
-			t.goes(ended)
+		if !j.exists() || j.paused {
+			t.goes(changeRead)
 			return
 		}
 		j.paused, j.version = true, t.version()
@@ -364,7 +369,7 @@ func (t *turn) changeJob() {
 		t.say("pauses the job")
 		t.goes(changeAnswer)
 	default:
-		if !same {
+		if !j.exists() || !same {
 			t.goes(changeRead)
 			return
 		}
@@ -542,9 +547,9 @@ func (t *turn) expand() {
 	case expandCount:
 		t.sends("occurrences.aggregate")
 		t.goes(expandCheckAgain)
-	case expandCheckAgain: // if the claim still stands, the service starts again
+	case expandCheckAgain: // if the claim still stands, it fails
 		t.sends("jobs.find")
-		t.goes(ended)
+		t.goesIf(t.stands(), ended, expandCheck)
 	default:
 		t.sends("jobs.update", Revision, Cursor, Token)
 		if t.stands() || !t.holds(ExpansionGuarded) && j.exists() {
@@ -583,7 +588,7 @@ func (t *turn) sweep() {
 	case sweepFind:
 		t.sends("jobs.find")
 		if c.job = w.job; !c.job.exists() || c.job.expand != expandNever || c.job.paused && c.job.recurs {
-			t.goes(ended)
+			t.goes(sweepStubs)
 			return
 		}
 		t.inheritsFirst(sweepFindHeirs, sweepLook)
