@@ -138,8 +138,9 @@ func (t *turn) claimFirst() {
 	c.m = t.old()
 	if c.kind == ClaimOne {
 		t.sends("occurrences.findAndModify", Due)
-		if c.these == 0 {
-			t.goes(ended)
+		if c.these == 0 { // a query at the same time may have found some that are not due now
+			c.these = w.matching(func(o *occurrence) bool { return !o.dead && o.revision != staged })
+			t.goesIf(c.these != 0, claimStamp, ended)
 			return
 		}
 		slot := c.these.first()
