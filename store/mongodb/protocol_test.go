@@ -119,10 +119,10 @@ func TestCommandsAreThoseOfTheModel(t *testing.T) {
 			many: true, do: ends(store.Bury)},
 		{name: "misses", kind: model.ClaimMiss, before: func(t *testing.T, s store.Store) { mustPut(t, s, first) },
 			many: true, do: ends(store.Miss)},
-		{name: "puts back", kind: model.ClaimAck, before: func(t *testing.T, s store.Store) {
-			mustPut(t, s, first)
+		{name: "puts back", kind: model.ClaimAck, before: func(t *testing.T, s store.Store) { // more than one claim's
+			mustPut(t, s, newJob(epoch, 0, 1, 2, 3, 4, 5))
 			pause(t, s, epoch)
-		}, many: true, do: ends(store.Ack)},
+		}, many: true, do: endsOf(5, store.Ack)},
 		{name: "expands", kind: model.Expand, before: func(t *testing.T, s store.Store) { oldCrontab(t, s) },
 			do: func(t *testing.T, s store.Store) {
 				claimed, err := s.ClaimJobs(t.Context(), store.ClaimJobsParams{Now: now, Lease: lease, Limit: 10})
