@@ -251,6 +251,7 @@ func TestOvertaken(t *testing.T) {
 	put := func(n int, from, to float64, status int) Op {
 		return Op{Kind: Put, Key: "k", N: n, Invoked: at(from), Arrived: at(from), Returned: at(to), Status: status}
 	}
+	recurring := func(o Op) Op { o.Schedule.Every = time.Second; return o }
 	cancel := Op{Kind: Cancel, Key: "k", Invoked: at(118), Arrived: at(118), Returned: at(118.1), Status: 200}
 	for name, one := range map[string]struct {
 		ops    []Op
@@ -263,6 +264,14 @@ func TestOvertaken(t *testing.T) {
 		"it came at about the same time":     {[]Op{put(1, 115, 130, 200), put(2, 116, 116.1, 200)}, 1, false},
 		"the later change was taken back":    {[]Op{put(1, 106, 130, 201), put(2, 116, 116.1, 201), cancel}, 1, false},
 		"it was sent after the later change": {[]Op{put(1, 117, 130, 200), put(2, 116, 116.1, 200)}, 1, false},
+		"the later put changed nothing": {[]Op{
+			recurring(put(2, 100, 100.1, 201)), put(1, 106, 130, 200), recurring(put(2, 116, 116.1, 200)),
+		}, 1, false},
+		"it made what had been there": {[]Op{
+			recurring(put(2, 100, 100.1, 201)), put(3, 103, 103.1, 200), put(1, 106, 130, 200),
+			recurring(put(2, 116, 116.1, 200)),
+		}, 1, true},
+		"it put the same instants": {[]Op{put(2, 100, 100.1, 201), put(1, 106, 130, 200), put(2, 116, 116.1, 200)}, 1, true},
 	} {
 		h := history(one.ops)
 		h.Final.Jobs["k"] = Job{N: one.final}

@@ -78,6 +78,12 @@ func (s jobState) late(o *Op) bool {
 		s.by.Invoked.After(o.Arrived.Add(overtaken))
 }
 
+// has reports whether a recurring job is as an operation puts it. Then the put may change nothing, and is no change that a
+// delayed request may not undo.
+func (s jobState) has(o *Op) bool {
+	return s.exists && o.Schedule.Every > 0 && s.n == o.N && s.put.N == o.N
+}
+
 // next returns the states in which an operation may leave a job; none if its answer contradicts the state.
 func next(s jobState, o *Op) []any {
 	if !o.succeeded() && o.Status != 404 && o.Status != 412 { // unknown
@@ -88,7 +94,11 @@ func next(s jobState, o *Op) []any {
 	}
 	switch o.Kind {
 	case Put:
-		return when(!s.late(o), effect(s, o))
+		after := when(!s.late(o), effect(s, o))
+		if s.has(o) {
+			after = append(after, s)
+		}
+		return after
 	case Create:
 		if o.Status == 412 {
 			return when(s.exists, s)
