@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,6 +19,9 @@ import (
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/callbacks/webhook"
 )
+
+// check is the check of an address that is about to be dialled.
+type check = func(netip.AddrPort) error
 
 // kinds are the servers that a request may be made to.
 var kinds = map[string]func(t *testing.T, handler http.Handler) (url string, sender *webhook.Sender){
@@ -115,7 +119,7 @@ func TestUnsentIsDropped(t *testing.T) {
 	defer server.Close()
 	defer close(hang)
 	var dropped atomic.Int32
-	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+	dial := func(ctx context.Context, network, address string, _ check) (net.Conn, error) {
 		c, err := new(net.Dialer).DialContext(ctx, network, address)
 		return lingering{c, &dropped}, err
 	}

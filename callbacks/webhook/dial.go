@@ -50,12 +50,11 @@ type ways struct {
 // newWays makes the ways, with the proxies that the environment names now.
 func newWays(o *Options) *ways {
 	w := &ways{guard: &o.Guard}
-	plain := net.Dialer{Timeout: dialLimit, Resolver: o.Resolver}
-	dial, dialProxy := w.guarded(plain), plain.DialContext
-	if o.Dial != nil {
-		dial, dialProxy = o.Dial, o.Dial
+	connect := o.Dial
+	if connect == nil {
+		connect = checked(net.Dialer{Timeout: dialLimit, Resolver: o.Resolver})
 	}
-	direct := dialTimed(dial, func(there net.Conn) bool {
+	direct := dialTimed(w.guarded(connect), func(there net.Conn) bool {
 		at, _ := netip.ParseAddrPort(there.RemoteAddr().String()) // it is none of the Internet's if it can't be read
 		return w.guard.Quotes(at.Addr())
 	})
@@ -64,6 +63,9 @@ func newWays(o *Options) *ways {
 		return w
 	}
 	w.proxyOf = httpproxy.FromEnvironment().ProxyFunc()
+	dialProxy := func(ctx context.Context, network, address string) (net.Conn, error) {
+		return connect(ctx, network, address, func(netip.AddrPort) error { return nil })
+	}
 	w.proxied = transport(o, dialTimed(dialProxy, func(net.Conn) bool { return w.guard.Quotes(netip.Addr{}) }))
 	w.proxied.Proxy = func(req *http.Request) (*url.URL, error) { return w.proxyOf(req.URL) }
 	return w
@@ -107,21 +109,32 @@ func (w *ways) Close() {
 // dialLimit bounds the time of connecting, with the look-up of the name.
 const dialLimit = 10 * time.Second
 
-// guarded dials receivers. It skips forbidden addresses of a name; if there are no others, the error is a
-// [*guard.Refusal]. It checks the address that the system is about to connect to, each time, so the name's addresses at
-// other times do not matter.
-func (w *ways) guarded(plain net.Dialer) dialer {
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		var all checks
+// connector connects to a receiver. It calls check with each address that it is about to connect to, and does not
+// connect to one for which check returns an error.
+type connector = func(ctx context.Context, network, address string, check func(netip.AddrPort) error) (net.Conn, error)
+
+// checked connects by the system, which tells the address that it is about to connect to.
+func checked(plain net.Dialer) connector {
+	return func(ctx context.Context, network, address string, check func(netip.AddrPort) error) (net.Conn, error) {
 		d := plain
 		d.Control = func(_, address string, _ syscall.RawConn) error {
 			at, err := netip.ParseAddrPort(address)
 			if err != nil {
 				return err
 			}
-			return all.note(w.check(at))
+			return check(at)
 		}
-		there, err := d.DialContext(ctx, network, address)
+		return d.DialContext(ctx, network, address)
+	}
+}
+
+// guarded dials receivers. It skips forbidden addresses of a name; if there are no others, the error is a
+// [*guard.Refusal]. It checks each address just before the connection, each time, so the name's addresses at other
+// times do not matter.
+func (w *ways) guarded(connect connector) dialer {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		var all checks
+		there, err := connect(ctx, network, address, func(at netip.AddrPort) error { return all.note(w.check(at)) })
 		if err != nil {
 			return nil, all.verdict(err)
 		}

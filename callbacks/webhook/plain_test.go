@@ -155,7 +155,7 @@ func TestEarlyAnswer(t *testing.T) {
 func TestEndlessBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := net.Pipe()
-		sender := newSender(t, webhook.Options{Dial: func(context.Context, string, string) (net.Conn, error) { return here, nil }})
+		sender := newSender(t, webhook.Options{Dial: func(context.Context, string, string, check) (net.Conn, error) { return here, nil }})
 		var closed atomic.Bool
 		go func() {
 			r := bufio.NewReader(there)
@@ -187,7 +187,7 @@ func (c counted) Write(b []byte) (int, error) {
 }
 
 func counting(o webhook.Options, dialled, writes *atomic.Int32) webhook.Options {
-	o.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+	o.Dial = func(ctx context.Context, network, address string, _ check) (net.Conn, error) {
 		c, err := new(net.Dialer).DialContext(ctx, network, address)
 		if err != nil {
 			return nil, err
@@ -293,7 +293,7 @@ func TestIdleConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const attempts, kept = 5, 2
 		var dialled, open atomic.Int32
-		sender := newSender(t, webhook.Options{IdleConns: kept, Dial: func(context.Context, string, string) (net.Conn, error) {
+		sender := newSender(t, webhook.Options{IdleConns: kept, Dial: func(context.Context, string, string, check) (net.Conn, error) {
 			here, there := net.Pipe()
 			dialled.Add(1)
 			open.Add(1)
@@ -358,7 +358,7 @@ func TestShortAndLongAreAlike(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { requests <- req }))
 	defer server.Close()
 	var dialled string
-	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+	dial := func(ctx context.Context, network, address string, _ check) (net.Conn, error) {
 		dialled = address
 		return new(net.Dialer).DialContext(ctx, network, strings.TrimPrefix(server.URL, "http://"))
 	}

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"time"
@@ -40,8 +41,9 @@ type Options struct {
 	Proxy ProxyMode
 	// Resolver looks up the names of receivers; nil is [net.DefaultResolver].
 	Resolver *net.Resolver
-	// Dial replaces the package's own dialling, and the guard's checks of addresses; nil dials with a timeout of 10 s.
-	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Dial replaces the package's own dialling; nil dials with a timeout of 10 s. It must call check with each address
+	// that it is about to connect to, and must not connect to one for which check returns an error.
+	Dial func(ctx context.Context, network, address string, check func(netip.AddrPort) error) (net.Conn, error)
 }
 
 // Sender sends callbacks over HTTP. Its methods are safe for concurrent use.

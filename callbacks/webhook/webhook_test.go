@@ -200,7 +200,7 @@ func TestConnectionsOfManyAreReused(t *testing.T) {
 		<-together
 	}))
 	defer server.Close()
-	sender := newSender(t, webhook.Options{Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+	sender := newSender(t, webhook.Options{Dial: func(ctx context.Context, network, address string, _ check) (net.Conn, error) {
 		dialled.Add(1)
 		return new(net.Dialer).DialContext(ctx, network, address)
 	}})
@@ -282,7 +282,7 @@ func TestDeadline(t *testing.T) {
 func TestRetryAfterDate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := net.Pipe()
-		sender := newSender(t, webhook.Options{Dial: func(context.Context, string, string) (net.Conn, error) { return here, nil }})
+		sender := newSender(t, webhook.Options{Dial: func(context.Context, string, string, check) (net.Conn, error) { return here, nil }})
 		go func() {
 			buffer := make([]byte, 64<<10)
 			_, _ = there.Read(buffer)
