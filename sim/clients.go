@@ -4,16 +4,20 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
 
 	"github.com/carillon-scheduler/carillon/handlers"
+	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/sim/checker"
 	"github.com/carillon-scheduler/carillon/sim/record"
 	"github.com/carillon-scheduler/carillon/store"
@@ -59,8 +63,9 @@ func (w *world) observed(o *Op, seen checker.Op) {
 // begin returns the known part of an operation before it is made.
 func (w *world) begin(o *Op, replica int) checker.Op {
 	seen := checker.Op{
-		Kind: o.Kind, Key: o.Key, Tenant: o.Tenant, Caller: o.Caller, Replica: replica, N: o.N, Invoked: time.Now(),
-		Paused: o.Paused, Most: o.InFlight, Jobs: o.Jobs, Deadline: o.Deadline.D(), CatchUp: o.CatchUp,
+		Kind: o.Kind, Key: o.Key, Tenant: o.Tenant, Caller: o.Caller, Replica: replica, To: o.To, N: o.N,
+		Invoked: time.Now(),
+		Paused:  o.Paused, Most: o.InFlight, Jobs: o.Jobs, Deadline: o.Deadline.D(), CatchUp: o.CatchUp,
 		Attempts: max(1, o.Attempts),
 		Schedule: checker.Schedule{Every: o.Every.D(), End: w.at(o.End)},
 	}
@@ -172,7 +177,13 @@ func (w *world) compose(o *Op) (method, path, body string, headers []string) {
 		}
 		return "POST", "/v1/jobs/batch", body, append(headers, "Content-Type", "application/x-ndjson")
 	case checker.Amend:
-		patch := encoded(map[string]any{"callback": callbackOf(o)})
+		callback, members := callbackOf(o)
+		for _, of := range []string{"to", "takes", "url"} { // the job may have those of another type
+			if _, set := members[of]; !set {
+				members[of] = nil
+			}
+		}
+		patch := encoded(map[string]any{"callback": callback})
 		return "PATCH", path, patch, append(headers, "Content-Type", "application/merge-patch+json")
 	case checker.Settings:
 		d := map[string]any{"paused": o.Paused}
@@ -184,7 +195,9 @@ func (w *world) compose(o *Op) (method, path, body string, headers []string) {
 		limits := encoded(map[string]any{"maxJobs": o.Jobs})
 		return "PUT", "/v1/tenants/" + o.Tenant + "/limits", limits, append(headers, "Content-Type", jsonType)
 	case checker.Revoke:
-		return "DELETE", "/v1/keys/" + w.key[0], "", headers
+		return "DELETE", "/v1/keys/" + w.made[o.Caller].ID, "", headers
+	case checker.List:
+		return "GET", "/v1/jobs", "", headers
 	case checker.Cancel:
 		return "DELETE", path, "", headers
 	case checker.Pause, checker.Resume, checker.Trigger:
@@ -198,24 +211,38 @@ func (w *world) compose(o *Op) (method, path, body string, headers []string) {
 
 // headers returns the headers that name an operation's tenant and caller.
 func (w *world) headers(o *Op) (all []string) {
-	if o.Tenant != "" && o.Key != "" || o.Kind == checker.Batch && o.Tenant != "" {
-		all = append(all, "Carillon-Tenant", o.Tenant)
+	if o.Key != "" || o.Kind == checker.Batch || o.Kind == checker.List {
+		all = append(all, "Carillon-Tenant", cmp.Or(o.Tenant, job.DefaultTenant))
 	}
 	token := operatorToken
 	if o.Caller != "" && o.Kind != checker.Revoke {
-		token = w.key[1]
+		token = w.made[o.Caller].Key
 	}
 	return append(all, "Authorization", "Bearer "+token)
 }
 
-func callbackOf(o *Op) map[string]any {
-	return map[string]any{"type": "sim", "data": data{"receiver-" + cmp.Or(o.To, o.Key), record.Payload{N: o.N}, o.Takes}}
+// callbackOf makes the callback of an operation, and returns the members of its data too.
+func callbackOf(o *Op) (callback, members map[string]any) {
+	members = map[string]any{"payload": record.Payload{N: o.N}}
+	if strings.HasPrefix(o.To, "http:") {
+		members["url"] = o.To
+		return map[string]any{"type": "http", "data": members}, members
+	}
+	members["to"] = o.To
+	if _, ruled := rules[o.To]; !ruled {
+		members["to"] = "receiver-" + cmp.Or(o.To, o.Key)
+	}
+	if o.Takes > 0 {
+		members["takes"] = o.Takes
+	}
+	return map[string]any{"type": "sim", "data": members}, members
 }
 
 // definition makes the job of a put.
 func (w *world) definition(o *Op) map[string]any {
+	callback, _ := callbackOf(o)
 	j := record.Job{
-		Callback: callbackOf(o), Attempts: o.Attempts, Deadline: o.Deadline.D(), Wait: o.Wait.D(), Steps: o.Steps,
+		Callback: callback, Attempts: o.Attempts, Deadline: o.Deadline.D(), Wait: o.Wait.D(), Steps: o.Steps,
 		Every: o.Every.D(), End: w.at(o.End), CatchUp: o.CatchUp,
 	}
 	for _, at := range o.Instants {
@@ -232,16 +259,41 @@ func encoded(v any) string {
 	return string(b)
 }
 
-// makeKey makes the key of the second caller.
-func (w *world) makeKey() {
+// callers are those that may ask besides the operator, with the permissions of their keys.
+var callers = map[string]checker.Permissions{
+	second:      {Role: "admin", Tenants: []string{"*"}},
+	"viewer":    {Role: "viewer", Tenants: []string{"*"}},
+	"submitter": {Role: "submitter", Tenants: []string{"*"}},
+	"neighbour": {Role: "operator", Tenants: []string{otherTenant}},
+	"prefixed":  {Role: "operator", Tenants: []string{"*"}, Prefix: "a"},
+}
+
+// second is the caller whose key is revoked.
+const second = "second"
+
+// credential is a key as it is shown once.
+type credential struct{ ID, Key string }
+
+// makeKeys makes the keys of the callers of a plan.
+func (w *world) makeKeys() {
+	for _, caller := range slices.Sorted(maps.Keys(callers)) {
+		if slices.ContainsFunc(w.plan.Ops, func(o Op) bool { return o.Caller == caller }) {
+			w.made[caller] = w.makeKey(callers[caller])
+		}
+	}
+}
+
+func (w *world) makeKey(p checker.Permissions) (made credential) {
+	params := map[string]any{"role": p.Role, "tenants": p.Tenants}
+	if p.Prefix != "" {
+		params["keyPrefix"] = p.Prefix
+	}
+	headers := append(w.headers(&Op{}), "Content-Type", "application/json")
 	for {
-		a := w.request(0, "POST", "/v1/keys", `{"role":"admin","tenants":["*"]}`,
-			append(w.headers(&Op{}), "Content-Type", "application/json")...)
-		var made struct{ ID, Key string }
+		a := w.request(0, "POST", "/v1/keys", encoded(params), headers...)
 		if a.Status == http.StatusCreated {
 			_ = json.Unmarshal(a.Body, &made, json.MatchCaseInsensitiveNames(true))
-			w.key = [2]string{made.ID, made.Key}
-			return
+			return made
 		}
 		time.Sleep(100 * time.Millisecond)
 	}

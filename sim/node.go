@@ -2,17 +2,12 @@ package sim
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
-
-	"github.com/go-json-experiment/json"
 
 	"github.com/carillon-scheduler/carillon/access"
 	"github.com/carillon-scheduler/carillon/access/limits"
@@ -22,9 +17,7 @@ import (
 	"github.com/carillon-scheduler/carillon/handlers"
 	"github.com/carillon-scheduler/carillon/history"
 	"github.com/carillon-scheduler/carillon/job"
-	"github.com/carillon-scheduler/carillon/sim/checker"
 	"github.com/carillon-scheduler/carillon/sim/mongosim"
-	"github.com/carillon-scheduler/carillon/sim/record"
 	"github.com/carillon-scheduler/carillon/store/bounded"
 	"github.com/carillon-scheduler/carillon/store/clock"
 	"github.com/carillon-scheduler/carillon/store/groupcommit"
@@ -149,7 +142,9 @@ func (n *node) live(ctx context.Context) {
 	defer func() { _ = recorded.Close() }()
 
 	cfg := dispatcher.Defaults
-	cfg.Store, cfg.Callbacks = jobs, callbacks.NewRegistry(&sender{n})
+	hooks := n.webhooks()
+	defer hooks.end()
+	cfg.Store, cfg.Callbacks = jobs, callbacks.NewRegistry(&sender{n}, hooks.sender)
 	cfg.Now, cfg.Logger, cfg.History = n.now, log, recorded
 	cfg.Lease, cfg.CallbackTimeout, cfg.Concurrency = Lease, callbackTimeout, slots
 	cfg.ShutdownTimeout = 2 * time.Second
@@ -242,122 +237,3 @@ type received struct {
 
 // SinceReceived returns the time since the request arrived at the replica's machine.
 func (r received) SinceReceived() time.Duration { return time.Since(r.at) }
-
-// sender is the callback type of the simulation. Its receivers are a part of the world.
-type sender struct{ *node }
-
-// data is the callback data of the simulation.
-type data struct {
-	To      string         `json:"to"`
-	Payload record.Payload `json:"payload"`
-	Takes   Span           `json:"takes,omitzero"` // as in [Op]
-}
-
-// Type implements [callbacks.Sender].
-func (*sender) Type() string { return "sim" }
-
-// Validate implements [callbacks.Sender].
-func (*sender) Validate([]byte) error { return nil }
-
-// Destination implements [callbacks.Sender].
-func (*sender) Destination(raw []byte) string { return decoded(raw).To }
-
-func decoded(raw []byte) (d data) {
-	_ = json.Unmarshal(raw, &d)
-	return d
-}
-
-var (
-	errAnswer  = errors.New("the receiver has failed")
-	errNoReply = errors.New("the receiver's answer was lost")
-	errDead    = errors.New("the replica is dead")
-)
-
-// Send implements [callbacks.Sender].
-func (s *sender) Send(ctx context.Context, d callbacks.Delivery) (err error) {
-	if s.isDead() {
-		return errDead
-	}
-	seen := checker.Delivery{
-		Replica: s.replica, ID: d.ID.String(), Key: d.Name.Key,
-		Tenant: strings.TrimPrefix(d.Name.Tenant, job.DefaultTenant), Instant: d.Timestamp, Attempt: d.Attempt,
-		N: decoded(d.Data).Payload.N, Begun: time.Now(), Local: s.clock.now().Round(0),
-	}
-	attempt := s.record.Delivery(seen)
-	took := false
-	defer func() {
-		ended := time.Now()
-		s.standStill()
-		if err == nil && ctx.Err() != nil {
-			err = ctx.Err()
-		}
-		told := took && err == nil && !s.isDead()
-		attempt.End(ended, took, told)
-	}()
-	pause := func(length time.Duration) bool {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-time.After(length):
-			return true
-		}
-	}
-	wait := func(most time.Duration) bool {
-		return pause(s.chance(func(r *rand.Rand) time.Duration {
-			return time.Millisecond + time.Duration(r.Int64N(int64(most)))
-		}))
-	}
-	if takes := decoded(d.Data).Takes.D(); takes > 0 {
-		took = pause(takes)
-		return ctx.Err()
-	}
-	switch s.behaviour() {
-	case record.Late:
-		if !wait(4 * time.Second) {
-			took = s.coin()
-			return ctx.Err()
-		}
-	case record.Never:
-		<-ctx.Done()
-		took = s.coin()
-		return ctx.Err()
-	case record.Wrong:
-		wait(20 * time.Millisecond)
-		return errAnswer
-	case record.Hopeless:
-		attempt.Refuse()
-		return callbacks.Permanent(errAnswer)
-	case record.Pauses:
-		return callbacks.RetryAfter(errAnswer, 2*time.Second)
-	case record.NoReply:
-		took = true
-		wait(20 * time.Millisecond)
-		return errNoReply
-	case record.Well:
-		if !wait(30 * time.Millisecond) {
-			return ctx.Err()
-		}
-	}
-	took = true
-	return nil
-}
-
-// behaviour draws how a receiver behaves.
-func (w *world) behaviour() (how record.Behaviour) {
-	w.net.with(func() {
-		if !w.calm {
-			how = record.Behave(w.net.random, w.net.during(Receivers, -1) != nil)
-		}
-	})
-	return how
-}
-
-func (w *world) chance(of func(*rand.Rand) time.Duration) (d time.Duration) {
-	w.net.with(func() { d = of(w.net.random) })
-	return d
-}
-
-func (w *world) coin() (heads bool) {
-	w.net.with(func() { heads = w.net.random.IntN(2) == 0 })
-	return heads
-}

@@ -7,6 +7,7 @@ package sim
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -23,8 +24,6 @@ type Plan struct {
 	Interleaved bool
 	// Skew are the differences of the replicas' clocks from the true time.
 	Skew []Span
-	// Revoked is when the key of the second caller is revoked; 0 for never.
-	Revoked Span `json:",omitzero"`
 	// Until is the time at which the faults end.
 	Until  Span
 	Ops    []Op
@@ -61,7 +60,8 @@ type Op struct {
 	Wait, Deadline Span `json:",omitzero"`
 	// Items are the puts of a batch.
 	Items []Op `json:",omitzero"`
-	// To is the receiver of a put's deliveries; empty for one of the key's own. Takes is the time that it needs for each;
+	// To is the receiver of a put's deliveries, the URL of a webhook or a name; empty for one of the key's own. Takes is
+	// the time that it needs for each;
 	// 0 if receivers behave at random.
 	To    string `json:",omitzero"`
 	Takes Span   `json:",omitzero"`
@@ -136,12 +136,18 @@ func NewPlan(seed uint64) *Plan {
 	}
 	d := drafter{Rand: r, Plan: p, keys: keys[:1+r.IntN(len(keys))]}
 	if r.IntN(3) == 0 {
-		p.Revoked = upTo(p.Until.D()) + 1
+		d.callers = []string{second}
+	}
+	if r.IntN(3) == 0 {
+		d.callers = slices.Sorted(maps.Keys(callers))
 	}
 	for range 6 + r.IntN(30) {
 		d.op()
 	}
 	d.operators()
+	if r.IntN(4) == 0 {
+		d.forbidden()
+	}
 	faults := r.IntN(9)
 	if r.IntN(8) == 0 {
 		d.backlog()
@@ -178,8 +184,17 @@ func tenantOf(key string) string {
 type drafter struct {
 	*rand.Rand
 	*Plan
-	keys []string
-	n    int // the last payload
+	keys    []string
+	callers []string // besides the operator
+	n       int      // the last payload
+}
+
+// caller returns a caller; empty for the operator.
+func (d *drafter) caller() string {
+	if len(d.callers) == 0 || d.IntN(2) == 0 {
+		return ""
+	}
+	return d.callers[d.IntN(len(d.callers))]
 }
 
 func (d *drafter) upTo(most time.Duration) Span { return Span(d.Int64N(int64(span(most)) + 1)) }
@@ -202,9 +217,7 @@ func (d *drafter) op() {
 		}
 	default:
 	}
-	if d.Revoked > 0 && d.IntN(2) == 0 {
-		o.Caller = "second"
-	}
+	o.Caller = d.caller()
 	if d.IntN(4) == 0 {
 		o.Delay = d.upTo(3 * time.Second)
 	}
@@ -376,19 +389,19 @@ func (d *drafter) overtaken(stall *Fault) {
 // operators adds the changes of operators to the other tenant.
 func (d *drafter) operators() {
 	if d.IntN(3) == 0 {
-		at := d.upTo(d.Until.D())
+		at, caller := d.upTo(d.Until.D()), d.caller()
 		for _, paused := range []bool{true, false} {
 			d.Ops = append(d.Ops, Op{
-				At: at, Kind: checker.Settings, Tenant: otherTenant, Paused: paused, InFlight: d.IntN(3),
-				Replica: d.IntN(d.Replicas), Again: 2,
+				At: at, Kind: checker.Settings, Tenant: otherTenant, Caller: caller, Paused: paused,
+				InFlight: d.IntN(3), Replica: d.IntN(d.Replicas), Again: 2,
 			})
 			at += d.upTo(40*time.Second) + 1000
 		}
 	}
 	if d.IntN(4) == 0 {
 		q := Op{
-			At: d.upTo(d.Until.D() / 2), Kind: checker.Quota, Tenant: otherTenant, Jobs: 1 + d.IntN(2),
-			Replica: d.IntN(d.Replicas), Again: 4,
+			At: d.upTo(d.Until.D() / 2), Kind: checker.Quota, Tenant: otherTenant, Caller: d.caller(),
+			Jobs: 1 + d.IntN(2), Replica: d.IntN(d.Replicas), Again: 4,
 		}
 		d.Ops = append(d.Ops, q)
 		for i := range 4 { // there are more jobs than it allows
@@ -400,9 +413,15 @@ func (d *drafter) operators() {
 			d.Ops = append(d.Ops, o)
 		}
 	}
-	if d.Revoked > 0 {
+	if len(d.callers) > 0 {
 		d.Ops = append(d.Ops, Op{
-			At: d.Revoked, Kind: checker.Revoke, Caller: "second", Replica: d.IntN(d.Replicas), Again: 4,
+			At: d.upTo(d.Until.D()), Kind: checker.Revoke, Caller: second, Replica: d.IntN(d.Replicas), Again: 4,
+		})
+	}
+	for range d.callers {
+		d.Ops = append(d.Ops, Op{
+			At: d.upTo(d.Until.D()), Kind: checker.List, Tenant: []string{"", otherTenant}[d.IntN(2)], Caller: d.caller(),
+			Replica: d.IntN(d.Replicas),
 		})
 	}
 	if d.IntN(8) == 0 { // a crowd
@@ -417,6 +436,21 @@ func (d *drafter) operators() {
 				Instants: []Span{at},
 			})
 		}
+		d.Ops = append(d.Ops, o)
+	}
+}
+
+// forbidden adds jobs at receivers that the operator's rules forbid to their tenant, or to all, besides others.
+func (d *drafter) forbidden() {
+	receivers := append(slices.Sorted(maps.Keys(rules)), "http://open.sim/", "http://both.sim/")
+	for range 8 {
+		tenant := []string{"", otherTenant}[d.IntN(2)]
+		o := Op{
+			At: d.upTo(d.Until.D()), Kind: []checker.Kind{checker.Put, checker.Put, checker.Create, checker.Amend}[d.IntN(4)],
+			Tenant: tenant, Key: fmt.Sprintf("called%s-%d", tenant, d.IntN(2)), To: receivers[d.IntN(len(receivers))],
+			Replica: d.IntN(d.Replicas), Again: 1,
+		}
+		d.define(&o)
 		d.Ops = append(d.Ops, o)
 	}
 }

@@ -31,8 +31,8 @@ type world struct {
 	nodes  []*node // the present life of each replica; guarded by the network's lock
 	calm   bool    // guarded by the network's lock
 
-	tenants map[string]string // of the keys of all jobs
-	key     [2]string         // the id of the second caller's key, and its token
+	tenants map[string]string     // of the keys of all jobs
+	made    map[string]credential // those of callers
 
 	lock  sync.Mutex
 	lives []*node
@@ -45,9 +45,7 @@ func Run(p *Plan) (checker.History, []record.Line) {
 		w.clocks[i].step(p.Skew[i].D())
 		w.restart(i)
 	}
-	if p.Revoked > 0 {
-		w.makeKey()
-	}
+	w.makeKeys()
 	var running sync.WaitGroup
 	for i := range p.Ops {
 		running.Go(func() { w.client(&p.Ops[i]) })
@@ -64,10 +62,11 @@ func Run(p *Plan) (checker.History, []record.Line) {
 
 func newWorld(p *Plan) *world {
 	w := &world{
-		plan: p, tenants: map[string]string{}, nodes: make([]*node, p.Replicas),
+		plan: p, tenants: map[string]string{}, made: map[string]credential{}, nodes: make([]*node, p.Replicas),
 		record: record.New(checker.History{
 			Lease: Lease, CallbackTimeout: callbackTimeout, Within: store.Within, Link: link, Slots: slots,
 			CountsApart: true, Prompt: prompt, Settles: settles, ClockBound: min(Lease-callbackTimeout, Lease/2) / 2,
+			Permissions: callers, Rules: rules,
 		}),
 		net: &network{
 			interleaved: p.Interleaved, random: rand.New(rand.NewPCG(p.Seed, 2)),

@@ -2,13 +2,10 @@ package chaos
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/sim/checker"
@@ -54,20 +51,12 @@ func (r *replica) take(response http.ResponseWriter, request *http.Request) {
 	if err != nil {
 		return // the replica cut it off
 	}
-	var payload record.Payload
-	instant, err := time.Parse(time.RFC3339, request.Header.Get("Carillon-Timestamp"))
-	if err == nil {
-		err = json.Unmarshal(body, &payload)
-	}
-	number, err2 := strconv.Atoi(request.Header.Get("Carillon-Attempt"))
-	if err != nil || err2 != nil {
-		r.fault("a delivery can't be read: %v, %v: %s", err, err2, body)
+	seen, err := record.Seen(request.Header, body)
+	if err != nil {
+		r.fault("a delivery can't be read: %v: %s", err, body)
 		return
 	}
-	seen := checker.Delivery{
-		Replica: r.index, ID: request.Header.Get("Webhook-Id"), Key: strings.TrimSuffix(request.Host, host),
-		Instant: instant, Attempt: number, N: payload.N, Begun: begun, Local: begun.Add(ahead),
-	}
+	seen.Replica, seen.Begun, seen.Local = r.index, begun, begun.Add(ahead)
 	attempt, took := r.again(&seen)
 	if attempt == nil {
 		attempt = new(r.record.Delivery(seen))

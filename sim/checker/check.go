@@ -33,6 +33,8 @@ func Check(h *History) []Violation { return Judge(h).Broken }
 
 // Judge judges a history.
 func Judge(h *History) (v Verdict) {
+	v.Broken = h.refusals()
+	h = h.allowed()
 	keys := map[string]*keyed{}
 	of := func(key string) *keyed {
 		if keys[key] == nil {

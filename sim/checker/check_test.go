@@ -324,6 +324,8 @@ func TestRefused(t *testing.T) {
 			Status: status, Unchanged: status >= 400, Schedule: Schedule{Instants: []time.Time{at(550)}},
 		}
 	}
+	byAnother := put("a", 1, 100, 403)
+	byAnother.Caller = "another"
 	slow := Trouble{What: "slow", Replica: -1, From: at(99), To: at(101)}
 	for name, one := range map[string]struct {
 		ops     []Op
@@ -331,6 +333,7 @@ func TestRefused(t *testing.T) {
 		broken  bool
 	}{
 		"there is nothing":              {ops: []Op{quota, put("a", 1, 100, 403)}, broken: true},
+		"nor another caller's":          {ops: []Op{quota, byAnother}, broken: true},
 		"one job, and room for one":     {ops: []Op{quota, put("a", 1, 100, 201), put("bb", 1, 200, 403)}, broken: true},
 		"two jobs":                      {ops: []Op{quota, put("a", 1, 100, 201), put("bb", 1, 120, 201), put("ccc", 1, 200, 403)}},
 		"one job counts twice":          {ops: []Op{quota, put("a", 1, 100, 201), put("bb", 1, 110, 403)}},

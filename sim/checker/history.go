@@ -32,6 +32,10 @@ type History struct {
 	// one for which it has a slot; zero is unknown.
 	Slots  int
 	Prompt time.Duration
+	// Permissions are those of callers' keys; a caller without them may do everything. Rules are those of the operator, by
+	// the receivers' names in jobs, and by their own.
+	Permissions map[string]Permissions
+	Rules       map[string]Rule
 	// Link is the longest time that a request was under way between a client and a replica.
 	Link time.Duration
 	// Patience is the real time after which the search for an order of a key's operations is given up; zero is 10 s.
@@ -53,6 +57,7 @@ const (
 	Get     Kind = "get"
 	Redrive Kind = "redrive" // all dead letters of the key
 	Batch   Kind = "batch"   // some puts in one request; each of them is an operation
+	List    Kind = "list"    // the jobs of a tenant
 
 	Settings Kind = "settings" // an operator pauses a tenant, or lets it go on
 	Quota    Kind = "quota"    // an operator sets the most jobs of a tenant
@@ -71,6 +76,8 @@ type Op struct {
 	// Paused and Most are values of settings: no deliveries, or no more at a time; 0 is any number. Jobs is the quota.
 	Paused     bool
 	Most, Jobs int
+	// To is the receiver that a put or an amendment names; empty if it has no rule.
+	To string
 	// N is the payload of a put or an amendment: no two operations have the same.
 	N        int
 	Schedule Schedule
@@ -99,6 +106,7 @@ type Op struct {
 	Redriven                              int
 	Shown                                 Job    // of a get
 	DeliveryID                            string // of a trigger
+	Listed                                []string
 }
 
 // Schedule is when a job fires: at instants, or every so often.
@@ -150,6 +158,8 @@ type Delivery struct {
 	ID      string
 	Key     string
 	Tenant  string
+	// To is the receiver, as itself knows it.
+	To      string
 	Instant time.Time
 	Attempt int
 	N       int

@@ -98,7 +98,7 @@ func (h *History) quota(q *Op) (found []Violation) {
 // nothing in the end, and so do former submissions of the same key: a cancellation makes room only some time later. One
 // that is under way while a replica counts may count twice until the next count.
 func (h *History) refused(o *Op) (found []Violation) {
-	if o.Status != 403 || o.Caller != "" || o.Kind != Put && o.Kind != Create {
+	if o.Status != 403 || o.Kind != Put && o.Kind != Create {
 		return nil
 	}
 	others, least := map[string]int{}, 0

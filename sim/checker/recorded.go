@@ -16,7 +16,8 @@ type attempt struct {
 
 // historyTold: each attempt of the service's history was seen by the receiver, with the outcome that history tells, and
 // each attempt that the receiver saw is in history, unless its replica ended before it had written the entry, and
-// history tells that entries of that time may be missing.
+// history tells that entries of that time may be missing. An occurrence whose receiver must not be called is buried
+// unsent.
 func (k *keyed) historyTold() {
 	seen, told := map[attempt][]*Delivery{}, map[attempt]bool{}
 	for _, d := range k.sent {
@@ -32,6 +33,7 @@ func (k *keyed) historyTold() {
 		switch {
 		case r.Outcome == "unknown":
 			k.causeOfUnknown(r, seen[a])
+		case len(seen[a]) == 0 && r.Outcome == "buried" && k.mayBeUnsent():
 		case len(seen[a]) == 0:
 			k.report("history is true", k.Ended,
 				"history tells of attempt %d at %s, which no receiver saw", r.Attempt, r.DeliveryID)

@@ -46,6 +46,12 @@ func Told(o *checker.Op, a Answer) (next string, err error) {
 	switch o.Kind {
 	case checker.Get:
 		o.Shown, err = jobOf(a.Body)
+	case checker.List:
+		var page struct{ Items []struct{ Key string } }
+		err = decode(a.Body, &page)
+		for _, j := range page.Items {
+			o.Listed = append(o.Listed, j.Key)
+		}
 	case checker.Put, checker.Create, checker.Cancel, checker.Amend, checker.Trigger, checker.Redrive:
 		var told struct {
 			Skipped, Settled, Cancelled, InFlight, Redriven int

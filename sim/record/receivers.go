@@ -1,6 +1,13 @@
 package record
 
-import "math/rand/v2"
+import (
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/sim/checker"
+)
 
 // Behaviour is how a receiver behaves.
 type Behaviour int
@@ -31,4 +38,19 @@ func Behave(r *rand.Rand, sick bool) Behaviour {
 		}
 	}
 	return Well
+}
+
+// Seen returns the attempt that the header and the body of a webhook's request tell.
+func Seen(header http.Header, body []byte) (d checker.Delivery, err error) {
+	var payload Payload
+	if err := decode(body, &payload); err != nil {
+		return d, err
+	}
+	d = checker.Delivery{
+		ID: header.Get("Webhook-Id"), Key: header.Get("Carillon-Key"), Tenant: header.Get("Carillon-Tenant"), N: payload.N,
+	}
+	if d.Instant, err = time.Parse(time.RFC3339, header.Get("Carillon-Timestamp")); err == nil {
+		d.Attempt, err = strconv.Atoi(header.Get("Carillon-Attempt"))
+	}
+	return d, err
 }

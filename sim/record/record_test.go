@@ -3,6 +3,7 @@ package record_test
 import (
 	"encoding/json"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -70,6 +71,10 @@ func TestTold(t *testing.T) {
 			want: checker.Op{Status: 202, DeliveryID: "i"},
 		},
 		{
+			kind: checker.List, Answer: record.Answer{Status: 200, Body: []byte(`{"items":[{"key":"a"},{"key":"b"}]}`)},
+			want: checker.Op{Status: 200, Listed: []string{"a", "b"}},
+		},
+		{
 			kind: checker.Get, Answer: record.Answer{Status: 200, Body: []byte(`{"state":"scheduled","pending":3,"missed":1,
 				"callback":{"data":{"payload":{"n":7}}},"outcomes":{"delivered":4,"failed":5,"missed":1},
 				"occurrences":[{"state":"claimed"},{"state":"waiting"}]}`)},
@@ -85,7 +90,7 @@ func TestTold(t *testing.T) {
 		}
 		w := one.want
 		if o.Status != w.Status || o.Unchanged != w.Unchanged || o.Skipped != w.Skipped || o.InFlight != w.InFlight ||
-			o.DeliveryID != w.DeliveryID || o.Shown != w.Shown {
+			o.DeliveryID != w.DeliveryID || o.Shown != w.Shown || !slices.Equal(o.Listed, w.Listed) {
 			t.Errorf("%s: it is %+v, want %+v", one.Body, o, w)
 		}
 	}
@@ -197,6 +202,33 @@ func TestBatch(t *testing.T) {
 				!o.Invoked.Equal(begun) || !o.Arrived.Equal(begun.Add(1)) || !o.Returned.Equal(begun.Add(2)) {
 				t.Errorf("put %s of a batch with %d is %+v", o.Key, c.batch.Status, o)
 			}
+		}
+	}
+}
+
+// TestSeen: a receiver sees all that a webhook's request tells about its attempt, and no other request is one.
+func TestSeen(t *testing.T) {
+	header := http.Header{}
+	for name, value := range map[string]string{
+		"Webhook-Id": "i", "Carillon-Key": "k", "Carillon-Tenant": "t", "Carillon-Timestamp": "2026-03-01T12:00:00Z",
+		"Carillon-Attempt": "2",
+	} {
+		header.Set(name, value)
+	}
+	want := checker.Delivery{
+		ID: "i", Key: "k", Tenant: "t", Instant: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Attempt: 2, N: 7,
+	}
+	if d, err := record.Seen(header, []byte(`{"n":7}`)); err != nil || d != want {
+		t.Errorf("it is %+v: %v", d, err)
+	}
+	if _, err := record.Seen(header, []byte("<html>")); err == nil {
+		t.Error("a body that is no JSON can be read")
+	}
+	for _, name := range []string{"Carillon-Timestamp", "Carillon-Attempt"} {
+		without := header.Clone()
+		without.Del(name)
+		if _, err := record.Seen(without, []byte(`{"n":7}`)); err == nil {
+			t.Errorf("a request without %s is an attempt", name)
 		}
 	}
 }

@@ -30,6 +30,12 @@ func Timeline(h *checker.History, log []Line, key string) string {
 		if o.Schedule.Every > 0 {
 			asked += fmt.Sprintf(" every %s until %s", o.Schedule.Every, since(o.Schedule.End))
 		}
+		if o.To != "" {
+			asked += " for " + o.To
+		}
+		if o.Caller != "" {
+			asked += " by " + o.Caller
+		}
 		add(o.Invoked, "op %d: %s, to replica %d", o.ID, asked, o.Replica)
 		told := fmt.Sprintf("%d", o.Status)
 		if o.Status == 0 {
