@@ -65,8 +65,8 @@ func (h *History) allowed() *History {
 	return &rest
 }
 
-// refusals: a request beyond a key's permissions is refused, as if data beyond its scope did not exist; no other request
-// is forbidden; and nothing is called that the operator does not allow.
+// refusals: a request beyond a key's permissions is refused, as if data beyond its scope did not exist; no other
+// request is forbidden; and nothing is called that the operator does not allow.
 func (h *History) refusals() (found []Violation) {
 	const permissions, rules = "a key's permissions hold", "only what is allowed is called"
 	for i := range h.Ops {
