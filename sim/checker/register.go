@@ -78,8 +78,8 @@ func (s jobState) late(o *Op) bool {
 		s.by.Invoked.After(o.Arrived.Add(overtaken))
 }
 
-// has reports whether a recurring job is as an operation puts it. Then the put may change nothing, and is no change that
-// a delayed request may not undo.
+// has reports whether a recurring job is as an operation puts it. Then the put may change nothing, and a delayed request
+// may follow it.
 func (s jobState) has(o *Op) bool {
 	return s.exists && o.Schedule.Every > 0 && s.n == o.N && s.put.N == o.N
 }
