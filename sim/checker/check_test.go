@@ -251,6 +251,7 @@ func TestOvertaken(t *testing.T) {
 	put := func(n int, from, to float64, status int) Op {
 		return Op{Kind: Put, Key: "k", N: n, Invoked: at(from), Arrived: at(from), Returned: at(to), Status: status}
 	}
+	amend := func(o Op) Op { o.Kind = Amend; return o }
 	recurring := func(o Op) Op { o.Schedule.Every = time.Second; return o }
 	cancel := Op{Kind: Cancel, Key: "k", Invoked: at(118), Arrived: at(118), Returned: at(118.1), Status: 200}
 	for name, one := range map[string]struct {
@@ -267,6 +268,12 @@ func TestOvertaken(t *testing.T) {
 		"the later put changed nothing": {[]Op{
 			recurring(put(2, 100, 100.1, 201)), put(1, 106, 130, 200), recurring(put(2, 116, 116.1, 200)),
 		}, 1, false},
+		"the later patch changed nothing": {[]Op{
+			put(3, 100, 100.1, 201), amend(put(2, 103, 103.1, 200)), put(1, 106, 130, 200), amend(put(2, 116, 116.1, 200)),
+		}, 1, false},
+		"it patched another definition": {[]Op{
+			put(3, 100, 100.1, 201), put(1, 106, 130, 200), amend(put(2, 116, 116.1, 200)),
+		}, 1, true},
 		"it made what had been there": {[]Op{
 			recurring(put(2, 100, 100.1, 201)), put(3, 103, 103.1, 200), put(1, 106, 130, 200),
 			recurring(put(2, 116, 116.1, 200)),

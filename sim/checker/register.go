@@ -78,10 +78,10 @@ func (s jobState) late(o *Op) bool {
 		s.by.Invoked.After(o.Arrived.Add(overtaken))
 }
 
-// has reports whether a recurring job is as an operation puts it. Then the put may change nothing, and a delayed request
-// may follow it.
+// has reports whether a job is as an operation makes it: by the same patch, or a recurring one by the same put. Then the
+// operation may change nothing, and a delayed request may follow it.
 func (s jobState) has(o *Op) bool {
-	return s.exists && o.Schedule.Every > 0 && s.n == o.N && s.put.N == o.N
+	return s.exists && s.n == o.N && (o.Kind == Amend || o.Schedule.Every > 0 && s.put.N == o.N)
 }
 
 // next returns the states in which an operation may leave a job; none if its answer contradicts the state.
@@ -94,11 +94,7 @@ func next(s jobState, o *Op) []any {
 	}
 	switch o.Kind {
 	case Put:
-		after := when(!s.late(o), effect(s, o))
-		if s.has(o) {
-			after = append(after, s)
-		}
-		return after
+		return append(when(!s.late(o), effect(s, o)), when(s.has(o), s)...)
 	case Create:
 		if o.Status == 412 {
 			return when(s.exists, s)
@@ -125,7 +121,7 @@ func next(s jobState, o *Op) []any {
 	if o.Status == 404 {
 		return when(!s.exists, s)
 	}
-	return when(s.exists && !s.late(o), effect(s, o))
+	return append(when(s.exists && !s.late(o), effect(s, o)), when(o.Kind == Amend && s.has(o), s)...)
 }
 
 // effect returns the state after an operation that takes effect, if it still may.
