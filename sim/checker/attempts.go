@@ -71,14 +71,17 @@ func (k *keyed) misnumbered(d, before *Delivery, most int) string {
 	return ""
 }
 
-// outcome returns the outcome of an attempt by history; empty if it tells none.
-func (k *keyed) outcome(d *Delivery) string {
+// outcome returns the outcome of an attempt by history; empty if it tells none. If an occurrence was made anew, attempts
+// have one number, and by the clocks of two replicas nearly one time: it is that of the nearest.
+func (k *keyed) outcome(d *Delivery) (outcome string) {
+	nearest := time.Second
 	for _, r := range k.Final.Recorded {
-		if r.Key == k.key && r.DeliveryID == d.ID && r.Attempt == d.Attempt && r.At.Sub(d.Local).Abs() < time.Second {
-			return r.Outcome
+		apart := r.At.Sub(d.Local).Abs()
+		if r.Key == k.key && r.DeliveryID == d.ID && r.Attempt == d.Attempt && apart < nearest {
+			outcome, nearest = r.Outcome, apart
 		}
 	}
-	return ""
+	return outcome
 }
 
 // mostAttempts returns the most attempts that some job of the key allows; 0 if that is unknown.

@@ -23,6 +23,10 @@ func TestAttempts(t *testing.T) {
 	told := func(number int, outcome string) []Recorded {
 		return []Recorded{{Key: "k", DeliveryID: at(30).String(), Attempt: number, Outcome: outcome, At: at(30)}}
 	}
+	slow := sent(34, 1) // by a clock that is nearly 4 s behind
+	slow.Local = at(30.003)
+	both := append(told(1, "buried"), told(1, "retried")...)
+	both[1].At = slow.Local
 	crash := []Trouble{{What: "crash", Replica: 0, From: at(31), To: at(51)}}
 	its := []Trouble{{What: "crash", Replica: 1, From: at(30.05), To: at(50)}}
 	receivers := []Trouble{{What: "receivers", Replica: -1, From: at(20), To: at(99)}}
@@ -47,6 +51,7 @@ func TestAttempts(t *testing.T) {
 		"it fires without a redrive":   {sent: []Delivery{sent(30, 1), sent(40, 2)}, recorded: told(1, "buried"), broken: true},
 		"it may not have been buried":  {sent: []Delivery{sent(30, 1), sent(40, 2)}, recorded: told(1, "buried"), troubles: its},
 		"its job was submitted anew":   {ops: []Op{put, cancel, again}, sent: []Delivery{sent(30, 1), sent(40, 1)}},
+		"anew, and by a slow clock":    {ops: []Op{put, cancel, again}, sent: []Delivery{sent(30, 1), slow, sent(40, 2)}, recorded: both},
 		"it was only submitted again":  {ops: []Op{put, again}, sent: []Delivery{sent(30, 1), sent(40, 1)}, broken: true},
 		"one is left out":              {sent: []Delivery{sent(40, 2)}, broken: true},
 		"a replica died with it":       {sent: []Delivery{sent(40, 2)}, troubles: crash},
