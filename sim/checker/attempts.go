@@ -71,8 +71,8 @@ func (k *keyed) misnumbered(d, before *Delivery, most int) string {
 	return ""
 }
 
-// outcome returns the outcome of an attempt by history; empty if it tells none. If an occurrence was made anew, attempts
-// have one number, and by the clocks of two replicas nearly one time: it is that of the nearest.
+// outcome returns the outcome of an attempt by history; empty if it tells none. After a job was cancelled and put again,
+// attempts may have one number, and nearly one time by the clocks of two replicas. The nearest entry counts then.
 func (k *keyed) outcome(d *Delivery) (outcome string) {
 	nearest := time.Second
 	for _, r := range k.Final.Recorded {

@@ -78,8 +78,8 @@ func (s jobState) late(o *Op) bool {
 		s.by.Invoked.After(o.Arrived.Add(overtaken))
 }
 
-// has reports whether a job is as an operation makes it: by the same patch, or a recurring one by the same put. Then the
-// operation may change nothing, and a delayed request may follow it.
+// has reports whether a job is as an operation makes it: by the same patch, or a recurring one by the same put. Then
+// the operation may change nothing, and a delayed request may follow it.
 func (s jobState) has(o *Op) bool {
 	return s.exists && s.n == o.N && (o.Kind == Amend || o.Schedule.Every > 0 && s.put.N == o.N)
 }

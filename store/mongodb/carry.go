@@ -285,5 +285,5 @@ func (s *Store) returnHeirs(ctx context.Context, p store.ClaimParams, back []ret
 			writes = append(writes, updateOf(bson.M{"_id": r.ID, "token": r.Token}, unclaim(p.Now)))
 		}
 	}
-	_ = bulkWrite(ctx, s.occurrences, writes)
+	_, _ = bulkWrite(ctx, s.occurrences, writes)
 }

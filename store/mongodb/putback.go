@@ -54,7 +54,7 @@ func (s *Store) putBack(ctx context.Context, p store.ClaimParams, back []returne
 			writes[i] = updateOf(still, unclaim(r.dueAt))
 		}
 	}
-	_ = bulkWrite(ctx, s.occurrences, writes)
+	_, _ = bulkWrite(ctx, s.occurrences, writes)
 	s.returnHeirs(ctx, p, back)
 	paused := slices.DeleteFunc(back, func(r returned) bool { return !r.paused })
 	if len(paused) == 0 {
@@ -137,7 +137,7 @@ func (s *Store) passPaused(ctx context.Context, p store.ClaimParams, quota int) 
 		}))
 		back = append(back, r)
 	}
-	_ = bulkWrite(ctx, s.occurrences, writes)
+	_, _ = bulkWrite(ctx, s.occurrences, writes)
 	return back
 }
 
@@ -171,7 +171,7 @@ func (s *Store) catchResumes(ctx context.Context, now time.Time, back []returned
 					bson.M{"$set": bson.M{"dueAt": latest(r.Timestamp, now)}}))
 			}
 		}
-		_ = bulkWrite(ctx, s.occurrences, writes)
+		_, _ = bulkWrite(ctx, s.occurrences, writes)
 	}
 }
 

@@ -2,6 +2,7 @@ package mongodb
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -17,19 +18,20 @@ import (
 // others in bulk. It first reads which of the missed or buried occurrences are still held, so that a repeated
 // settlement counts once. It deletes missed ones one by one, since the driver repeats only such a write after its
 // answer was lost. A crash between the last two writes loses the count, and so does an error that the driver does not
-// bridge.
+// bridge. If a lease ends between the reading and the writes, another claim may have an occurrence by then. So where
+// the writes have not changed all, it reads again which ones they have.
 //
 // The answer to a bulk write does not show which claims were still held. So a stale settlement, too, may postpone the
 // expiry of its job, if the job still has that revision.
 func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) error {
-	troubled, err := s.troubled(ctx, settlements)
+	held, err := s.held(ctx, settlements)
 	if err != nil {
 		return err
 	}
 	deleted := make(map[string][]string)
 	kept := make(map[job.Revision]mongo.WriteModel)
 	keptUntil := make(map[job.Revision]time.Time)
-	var writes []mongo.WriteModel
+	var updates, deletions, misses []mongo.WriteModel
 	for i := range settlements {
 		t := &settlements[i]
 		claimed := bson.M{"_id": t.ID.String(), "token": t.Token}
@@ -38,10 +40,15 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) erro
 			deleted[t.Token] = append(deleted[t.Token], t.ID.String())
 			continue
 		case store.Miss:
-			writes = append(writes, mongo.NewDeleteOneModel().SetFilter(claimed))
+			deletion := mongo.NewDeleteOneModel().SetFilter(claimed)
+			if held[holdOf(t)] != nil {
+				misses = append(misses, deletion)
+			} else {
+				deletions = append(deletions, deletion)
+			}
 			continue
 		default:
-			writes = append(writes, mongo.NewUpdateOneModel().SetFilter(claimed).SetUpdate(settlementUpdate(t)))
+			updates = append(updates, mongo.NewUpdateOneModel().SetFilter(claimed).SetUpdate(settlementUpdate(t)))
 		}
 		if t.Outcome != store.Bury && t.Revision != "" && t.KeepUntil.After(keptUntil[t.Revision]) {
 			keptUntil[t.Revision] = t.KeepUntil
@@ -51,20 +58,93 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) erro
 		}
 	}
 	for token, ids := range deleted {
-		writes = append(writes, mongo.NewDeleteManyModel().SetFilter(bson.M{"_id": in(ids), "token": token}))
+		deletions = append(deletions, mongo.NewDeleteManyModel().SetFilter(bson.M{"_id": in(ids), "token": token}))
 	}
-	if err := bulkWrite(ctx, s.occurrences, writes); err != nil {
+	changed, err := bulkWrite(ctx, s.occurrences, slices.Concat(updates, deletions))
+	if err != nil {
 		return err
 	}
-	ofJobs := make([]mongo.WriteModel, 0, len(kept)+len(troubled))
-	for _, write := range kept {
-		ofJobs = append(ofJobs, write)
+	missed, err := bulkWrite(ctx, s.occurrences, misses)
+	if err != nil {
+		return err
 	}
-	for of, t := range troubled {
+	if changed.MatchedCount < int64(len(updates)) || missed.DeletedCount < int64(len(misses)) {
+		if err := s.changed(ctx, held, missed.DeletedCount); err != nil {
+			return err
+		}
+	}
+	ofJobs := slices.Collect(maps.Values(kept))
+	for of, t := range held.sums() {
 		ofJobs = append(ofJobs, mongo.NewUpdateOneModel().SetFilter(jobOf(of.id, of.revision)).
 			SetUpdate(bson.M{"$inc": t.counts, "$max": bson.M{"trouble": t.latest}}))
 	}
-	return bulkWrite(ctx, s.jobs, ofJobs)
+	_, err = bulkWrite(ctx, s.jobs, ofJobs)
+	return err
+}
+
+// troubles are settlements that miss or bury an occurrence of a job, by its claim.
+type troubles map[hold]*store.Settlement
+
+// hold is a claim's hold of an occurrence.
+type hold struct{ id, token string }
+
+func holdOf(t *store.Settlement) hold { return hold{t.ID.String(), t.Token} }
+
+// held returns the settlements that miss or bury an occurrence of a job which their claim still holds.
+func (s *Store) held(ctx context.Context, settlements []store.Settlement) (troubles, error) {
+	all := make(troubles)
+	for i := range settlements {
+		if t := &settlements[i]; (t.Outcome == store.Miss || t.Outcome == store.Bury) && t.Revision != "" {
+			all[holdOf(t)] = t
+		}
+	}
+	return all, s.keep(ctx, all, func(t *store.Settlement, now *occurrenceDocument) bool {
+		return now != nil && now.Token == t.Token
+	})
+}
+
+// changed deletes from held the settlements whose writes changed nothing, as far as can be known. A missed occurrence that is gone
+// was deleted by these writes if they deleted as many as are gone; otherwise another claim may have deleted one.
+func (s *Store) changed(ctx context.Context, held troubles, deleted int64) error {
+	gone := int64(0)
+	err := s.keep(ctx, held, func(t *store.Settlement, now *occurrenceDocument) bool {
+		if now == nil && t.Outcome == store.Miss {
+			gone++
+			return true
+		}
+		return now != nil && t.Outcome == store.Bury && now.Lane == laneDead && now.FailedAt.UnixMilli() == t.At.UnixMilli()
+	})
+	if gone > deleted {
+		maps.DeleteFunc(held, func(_ hold, t *store.Settlement) bool { return t.Outcome == store.Miss })
+	}
+	return err
+}
+
+// keep reads the occurrences of settlements, nil for one that is gone, and deletes the settlements that are not wanted.
+func (s *Store) keep(
+	ctx context.Context, all troubles, wanted func(*store.Settlement, *occurrenceDocument) bool,
+) error {
+	for part := range slices.Chunk(slices.Collect(maps.Keys(all)), chunk) {
+		ids := make([]string, len(part))
+		for i, c := range part {
+			ids[i] = c.id
+		}
+		found, err := find[occurrenceDocument](ctx, s.occurrences, bson.M{"_id": in(ids)},
+			options.Find().SetProjection(bson.M{"token": 1, "lane": 1, "failedAt": 1}))
+		if err != nil {
+			return err
+		}
+		there := make(map[string]*occurrenceDocument, len(found))
+		for i := range found {
+			there[found[i].ID] = &found[i]
+		}
+		for _, c := range part {
+			if !wanted(all[c], there[c.id]) {
+				delete(all, c)
+			}
+		}
+	}
+	return nil
 }
 
 // revisionOf is a past or present revision of a job.
@@ -80,45 +160,24 @@ type troubled struct {
 	latest string
 }
 
-// troubled sums up the settlements that miss or bury an occurrence which their claim still holds, by the revision of
-// the occurrence's job.
-func (s *Store) troubled(ctx context.Context, settlements []store.Settlement) (map[revisionOf]troubled, error) {
-	type claim struct{ id, token string }
-	of := make(map[claim]*store.Settlement)
-	var ids []string
-	for i := range settlements {
-		if t := &settlements[i]; (t.Outcome == store.Miss || t.Outcome == store.Bury) && t.Revision != "" {
-			ids = append(ids, t.ID.String())
-			of[claim{t.ID.String(), t.Token}] = t
+// sums returns the sums, by the revision of the occurrences' job.
+func (all troubles) sums() map[revisionOf]troubled {
+	sums := make(map[revisionOf]troubled)
+	for _, t := range all {
+		name := revisionOf{jobID(t.Name), t.Revision}
+		sum := sums[name]
+		if sum.counts == nil {
+			sum.counts = bson.M{}
 		}
+		field := "failed"
+		if t.Outcome == store.Miss {
+			field = "missed"
+		}
+		n, _ := sum.counts[field].(int)
+		sum.counts[field], sum.latest = n+1, max(sum.latest, t.Trouble().Encode())
+		sums[name] = sum
 	}
-	all := make(map[revisionOf]troubled)
-	for part := range slices.Chunk(ids, chunk) {
-		found, err := find[occurrenceDocument](ctx, s.occurrences, bson.M{"_id": in(part)},
-			options.Find().SetProjection(bson.M{"token": 1}))
-		if err != nil {
-			return nil, err
-		}
-		for i := range found {
-			t := of[claim{found[i].ID, found[i].Token}]
-			if t == nil {
-				continue
-			}
-			name := revisionOf{jobID(t.Name), t.Revision}
-			sum := all[name]
-			if sum.counts == nil {
-				sum.counts = bson.M{}
-			}
-			field := "failed"
-			if t.Outcome == store.Miss {
-				field = "missed"
-			}
-			n, _ := sum.counts[field].(int)
-			sum.counts[field], sum.latest = n+1, max(sum.latest, t.Trouble().Encode())
-			all[name] = sum
-		}
-	}
-	return all, nil
+	return sums
 }
 
 // settlementUpdate returns the update that a retry, bury or release makes to its occurrence.
@@ -148,10 +207,13 @@ func settlementUpdate(t *store.Settlement) bson.M {
 }
 
 // bulkWrite makes independent writes.
-func bulkWrite(ctx context.Context, c *mongo.Collection, writes []mongo.WriteModel) error {
+func bulkWrite(ctx context.Context, c *mongo.Collection, writes []mongo.WriteModel) (mongo.BulkWriteResult, error) {
 	if len(writes) == 0 {
-		return nil
+		return mongo.BulkWriteResult{}, nil
 	}
-	_, err := c.BulkWrite(ctx, writes, options.BulkWrite().SetOrdered(false))
-	return mapError(err)
+	result, err := c.BulkWrite(ctx, writes, options.BulkWrite().SetOrdered(false))
+	if err != nil {
+		return mongo.BulkWriteResult{}, mapError(err)
+	}
+	return *result, nil
 }

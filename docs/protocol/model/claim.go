@@ -23,6 +23,7 @@ const (
 	settleRead
 	settleWrite
 	settleCopy
+	settleAgain
 	settleCount
 	settleKeep
 )
@@ -441,8 +442,8 @@ func (t *turn) settle() {
 		for s := c.done &^ c.back; s != 0; s = s.without(s.first()) {
 			slot := s.first()
 			w.truth.stalled = w.truth.stalled || c.over && t.mine(slot)
-			if (t.mine(slot) || !t.holds(CountsByToken)) && c.slot[slot].revision != alone {
-				c.n++
+			if t.mine(slot) && c.slot[slot].revision != alone {
+				c.won |= one(slot) // to be counted
 			}
 		}
 		t.goes(settleWrite)
@@ -452,6 +453,13 @@ func (t *turn) settle() {
 		t.settleOne(slot, c.back.has(slot))
 		if c.done == 0 {
 			t.afterWrite()
+		}
+	case settleAgain:
+		t.sends("occurrences.find")
+		t.counted()
+		t.goes(settleCount)
+		if c.won == 0 {
+			t.goes(ended)
 		}
 	case settleCopy: // only without its rule
 		t.sends("occurrences.insert")
@@ -468,9 +476,9 @@ func (t *turn) settle() {
 		t.sends("jobs.update", Revision)
 		if j := &w.job; j.exists() && t.sameJob(j) {
 			if c.kind == ClaimBury {
-				j.failed += c.n
+				j.failed += c.won.count()
 			} else {
-				j.missed += c.n
+				j.missed += c.won.count()
 			}
 		}
 		t.goes(ended)
@@ -485,14 +493,36 @@ func (t *turn) settlement() string {
 	return "occurrences.delete"
 }
 
+// counted leaves the occurrences that this settlement has ended, as far as can be known, among those to be counted.
+// A missed one that is gone was deleted by it if it has deleted as many as are gone.
+func (t *turn) counted() {
+	c, gone := t.c, set(0)
+	for s := c.won; s != 0; s = s.without(s.first()) {
+		slot := s.first()
+		switch o := &t.w.slot[slot]; {
+		case c.kind == ClaimMiss && !o.there:
+			gone |= one(slot)
+		case c.kind == ClaimBury && c.took.has(slot) && o.dead:
+		default:
+			c.won = c.won.without(slot)
+		}
+	}
+	if gone.count() > c.took.count() {
+		c.won = 0
+	}
+}
+
 // afterWrite continues once the occurrences are written.
 func (t *turn) afterWrite() {
-	switch t.c.back = 0; {
-	case t.c.these != 0:
+	c := t.c
+	switch c.back = 0; {
+	case c.these != 0:
 		t.goes(settleCopy)
-	case t.c.n > 0:
+	case c.vain && c.won != 0 && t.holds(CountsWhatChanged):
+		t.goes(settleAgain)
+	case c.won != 0:
 		t.goes(settleCount)
-	case t.c.kind == ClaimRetry:
+	case c.kind == ClaimRetry:
 		t.goes(settleKeep)
 	default:
 		t.goes(ended)
@@ -511,6 +541,7 @@ func (t *turn) settleOne(slot int, release bool) {
 	o := &w.slot[slot]
 	if !t.mine(slot) && (t.holds(SettleGuarded) || !o.there) {
 		t.say("settles %s in vain: it has another token or is gone", Slot(slot))
+		c.vain = c.won != 0
 		return
 	}
 	if release || c.kind == ClaimRetry {
@@ -518,6 +549,7 @@ func (t *turn) settleOne(slot int, release bool) {
 		o.free()
 		return
 	}
+	c.took |= one(slot) & c.won
 	switch c.kind {
 	case ClaimBury:
 		t.say("buries %s", Slot(slot))

@@ -38,7 +38,7 @@ const (
 	ResumeLooksAgain
 	AmendGuarded
 	SweepGuarded
-	CountsByToken
+	CountsWhatChanged
 	rules
 )
 
@@ -211,10 +211,10 @@ var about = [rules]struct {
 		"A sweep deletes only the version of the job that it found to have finished.",
 		Scenario{Calls: []Kind{ClaimAck, Put, Sweep}},
 	},
-	CountsByToken: {
-		"counts-by-token",
-		"A settlement counts a missed or buried occurrence only if it carries its claim's token.",
-		Scenario{Calls: []Kind{ClaimMiss, ClaimMiss}},
+	CountsWhatChanged: {
+		"counts-what-changed",
+		"A settlement that has not ended all occurrences reads again which ones it has, and counts those.",
+		Scenario{Calls: []Kind{ClaimMiss, ClaimAck}},
 	},
 	InsertFirst: {
 		"insert-first",

@@ -139,6 +139,8 @@ type call struct {
 	job              jobDoc
 	these, won, done set  // of slots
 	back, orphans    set  // of slots
+	took             set  // of slots, of a settlement
+	vain             bool // a settlement has not ended all
 	carried, heirs   set  // of slots, of a put
 	named            bool // a put has named heirs
 	m, n             uint8
