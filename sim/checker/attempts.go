@@ -71,7 +71,7 @@ func (k *keyed) misnumbered(d, before *Delivery, most int) string {
 	return ""
 }
 
-// outcome returns the outcome of an attempt by history; empty if it tells none. After a job was cancelled and put again,
+// outcome returns the outcome of an attempt by history; empty if it tells none. If a job was cancelled and put again,
 // attempts may have one number, and nearly one time by the clocks of two replicas. The nearest entry counts then.
 func (k *keyed) outcome(d *Delivery) (outcome string) {
 	nearest := time.Second

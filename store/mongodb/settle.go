@@ -103,8 +103,9 @@ func (s *Store) held(ctx context.Context, settlements []store.Settlement) (troub
 	})
 }
 
-// changed deletes from held the settlements whose writes changed nothing, as far as can be known. A missed occurrence that is gone
-// was deleted by these writes if they deleted as many as are gone; otherwise another claim may have deleted one.
+// changed deletes from held the settlements whose writes changed nothing, as far as can be known. A missed occurrence
+// that is gone was deleted by these writes if they deleted as many as are gone; otherwise another claim may have
+// deleted one.
 func (s *Store) changed(ctx context.Context, held troubles, deleted int64) error {
 	gone := int64(0)
 	err := s.keep(ctx, held, func(t *store.Settlement, now *occurrenceDocument) bool {
