@@ -166,6 +166,43 @@ var meetings = []struct {
 			return w.broken.Put(w.Context(), []store.Put{p})[0].Err
 		}, func() error { return w.take(w.store(), epoch.Add(time.Second)) })
 	}},
+	{"burials meet deliveries", settles(store.Bury, store.Ack)},
+	{"burials meet burials", settles(store.Bury, store.Bury)},
+	{"misses meet deliveries", settles(store.Miss, store.Ack)},
+	{"misses meet misses", settles(store.Miss, store.Miss)},
+}
+
+// settles has a settlement meet claims whose occurrences end in another way, since its lease is over. Each occurrence
+// counts by the settlement that ends it alone; a missed one may be left out, if another claim ended one at that moment.
+func settles(outcome, other store.Outcome) func(w *interrupted, n int, last bool) bool {
+	return func(w *interrupted, n int, last bool) bool {
+		w.put(newPut(met, epoch, 0, time.Second, 2*time.Second))
+		var ends []store.Settlement
+		for _, c := range w.claim(epoch.Add(time.Minute), 3) {
+			ends = append(ends, settlement(c, outcome))
+		}
+		now, counts := epoch.Add(time.Minute), map[store.Outcome]int{outcome: len(ends)}
+		more := w.meet(n, last, func() error { return w.broken.Settle(w.Context(), ends) }, func() error {
+			now = now.Add(2 * lease)
+			claim, err := w.store().Claim(w.Context(), claimParams(now, 1))
+			var others []store.Settlement
+			for _, c := range claim.Occurrences {
+				counts[outcome]--
+				counts[other]++
+				end := settlement(c, other)
+				end.At = now
+				others = append(others, end)
+			}
+			return errors.Join(err, w.store().Settle(w.Context(), others))
+		})
+		j, err := store.ReadJob(w.Context(), w.store(), met)
+		w.must(err)
+		failed, missed := counts[store.Bury], counts[store.Miss]
+		if j.Failed != failed || j.Missed > missed || outcome != store.Miss && j.Missed != missed {
+			w.Errorf("%d failed and %d are missed; it must be %d and %d", j.Failed, j.Missed, failed, missed)
+		}
+		return more
+	}
 }
 
 // met is the job of the meetings.
