@@ -19,8 +19,7 @@ import (
 // TestCommandsAreThoseOfTheModel: the commands that each method sends are a path of its call in the model that
 // docs/protocol searches, alone and while other clients change the job. Each write has the guards of the model's.
 func TestCommandsAreThoseOfTheModel(t *testing.T) {
-	own := newDatabase(t)
-	opened := own.open(t)
+	own := newRecorded(t)
 	now := epoch.Add(time.Minute)
 	first := newJob(epoch, 0, time.Hour)
 	endsOf := func(limit int, outcome store.Outcome) func(*testing.T, store.Store) {
@@ -149,42 +148,38 @@ func TestCommandsAreThoseOfTheModel(t *testing.T) {
 	} {
 		// run does it while another client acts at the n-th command, and returns the number of commands.
 		run := func(title string, n int, other func(*testing.T, store.Store)) (sent int) {
-			attempt := func(t *testing.T, db database, s *mongodb.Store) error {
+			attempt := func(t *testing.T, w recorded) error {
 				sent = 0
-				db.empty(t, s)
+				w.db.empty(t, w.store)
 				if c.before != nil {
-					c.before(t, s)
+					c.before(t, w.store)
 				}
-				relayed, r := db.relayed(t)
-				if c.many {
-					expectMany(t, relayed)
-				}
+				mongodb.Expect(w.behind, job.DefaultLane, map[bool]int{false: 1, true: 10}[c.many])
 				var commands []model.Command
 				for _, name := range c.read {
 					commands = append(commands, model.Command{Name: name})
 				}
-				r.set(func(seen command) verdict {
+				w.relay.set(func(seen command) verdict {
 					switch name := nameOf(seen); {
 					case name == "", name == "occurrences.look" && c.kind == model.ClaimOne: // it looks for more meanwhile
 					default:
 						commands = append(commands, model.Command{Name: name, Guards: guardsOf(seen, now)})
 					}
 					if sent++; sent == n {
-						other(t, s)
+						other(t, w.store)
 					}
 					return pass
 				})
-				c.do(t, relayed)
-				r.set(nil)
+				c.do(t, w.behind)
+				w.relay.set(nil)
 				return c.kind.Accepts(inOrder(commands))
 			}
 			t.Run(title, func(t *testing.T) {
-				err := attempt(t, own, opened)
+				err := attempt(t, own)
 				for range 2 { // on a busy machine, a call may give up waiting and clean up by other commands
 					if err != nil {
 						t.Log(err)
-						another := newDatabase(t) // none of those commands reaches it
-						err = attempt(t, another, another.open(t))
+						err = attempt(t, newRecorded(t)) // none of those commands reaches it
 					}
 				}
 				if err != nil {
@@ -201,6 +196,20 @@ func TestCommandsAreThoseOfTheModel(t *testing.T) {
 			}
 		}
 	}
+}
+
+// recorded is a database with a store, and another store behind a relay that records its commands.
+type recorded struct {
+	db            database
+	store, behind *mongodb.Store
+	relay         *relay
+}
+
+func newRecorded(t *testing.T) recorded {
+	t.Helper()
+	db := newDatabase(t)
+	behind, r := db.relayed(t)
+	return recorded{db, db.open(t), behind, r}
 }
 
 // nameOf returns the model's name of a command; none for one that the model leaves out, since it decides nothing.
