@@ -149,7 +149,7 @@ func NewPlan(seed uint64) *Plan {
 		d.forbidden()
 	}
 	faults := r.IntN(9)
-	if r.IntN(8) == 0 {
+	if r.IntN(16) == 0 {
 		d.backlog()
 		if r.IntN(2) == 0 { // nothing but the backlog may make anything late
 			faults = 0
