@@ -72,14 +72,17 @@ func (k *keyed) misnumbered(d, before *Delivery, most int) string {
 }
 
 // outcome returns the outcome of an attempt by history; empty if it tells none. If a job was cancelled and put again,
-// attempts may have one number, and nearly one time by the clocks of two replicas. The nearest entry counts then.
+// attempts may have one number, and nearly one time by the clocks of two replicas. If their outcomes differ, none is
+// certain.
 func (k *keyed) outcome(d *Delivery) (outcome string) {
-	nearest := time.Second
 	for _, r := range k.Final.Recorded {
-		apart := r.At.Sub(d.Local).Abs()
-		if r.Key == k.key && r.DeliveryID == d.ID && r.Attempt == d.Attempt && apart < nearest {
-			outcome, nearest = r.Outcome, apart
+		if r.Key != k.key || r.DeliveryID != d.ID || r.Attempt != d.Attempt || r.At.Sub(d.Local).Abs() >= time.Second {
+			continue
 		}
+		if outcome != "" && outcome != r.Outcome {
+			return ""
+		}
+		outcome = r.Outcome
 	}
 	return outcome
 }
