@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/callbacks"
@@ -174,20 +175,64 @@ func TestClaimsTooLargeForASlowStore(t *testing.T) {
 				if n, err := b.receiver.count(), d.Ready(); n != jobs || err != nil {
 					b.Errorf("%d of %d sent; ready answers %v", n, jobs, err)
 				}
-				b.queue.set(func(q *flakyQueue) { q.claims = 0 })
+				synctest.Wait()
 				slow.each = time.Millisecond
-				for i := range 4 * dispatcher.Defaults.Concurrency {
+				for i := range 16 * dispatcher.Defaults.Concurrency {
 					b.submit(fmt.Sprint("then", i), nil, 0)
 				}
-				time.Sleep(time.Minute)
-				b.queue.set(func(q *flakyQueue) {
-					if q.claims > 16 {
-						b.Errorf("%d claims for four times the slots", q.claims)
-					}
-				})
+				time.Sleep(10 * time.Minute)
+				b.expectFullClaim(slow)
 			})
 		})
 	}
+}
+
+// expectFullClaim expects that a claim takes all slots if as much is due.
+func (b *bench) expectFullClaim(slow *slowQueue) {
+	b.Helper()
+	slots := dispatcher.Defaults.Concurrency
+	synctest.Wait()
+	slow.largest = 0
+	for i := range slots {
+		b.submit(fmt.Sprint("last", i), nil, time.Minute) // all at one moment
+	}
+	time.Sleep(5 * time.Minute)
+	synctest.Wait()
+	if slow.largest != slots {
+		b.Errorf("the largest claim has %d, and there are %d slots", slow.largest, slots)
+	}
+}
+
+// Claims get larger again, though slowly, on a store that takes more than half of their time whatever their size.
+func TestClaimsGrowOnASteadilySlowStore(t *testing.T) {
+	bubble(t, func(b *bench) {
+		const jobs = 300
+		slow := &slowQueue{Store: b.queue, pause: 11 * time.Second}
+		for i := range jobs {
+			b.submit(fmt.Sprint("k", i), nil, 0)
+		}
+		b.replica(func(c *dispatcher.Config) { c.Store = slow })
+		time.Sleep(10 * time.Minute) // all come too late
+		synctest.Wait()
+		slow.pause = 6 * time.Second
+		time.Sleep(20 * time.Minute)
+		if n := b.receiver.count(); n != jobs {
+			b.Errorf("%d of %d sent", n, jobs)
+		}
+	})
+}
+
+// Claims that fail at once, as while the store is down, are followed by ones for all slots.
+func TestClaimsStayLargeInAnOutage(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.submit("k", nil, 0)
+		slow := &slowQueue{Store: b.queue, pause: 6 * time.Second}
+		b.queue.set(func(q *flakyQueue) { q.claimErr = store.ErrUnavailable })
+		b.replica(func(c *dispatcher.Config) { c.Store = slow })
+		time.Sleep(5 * time.Minute)
+		b.queue.set(func(q *flakyQueue) { q.claimErr = nil })
+		b.expectFullClaim(slow)
+	})
 }
 
 // Claims that take all of the callback's time are given back, with a pause between them, and the replica is not ready.

@@ -437,6 +437,7 @@ type slowQueue struct {
 	dispatcher.Store
 	pause, each time.Duration // the delay: a fixed part, and one for each claimed occurrence
 	stopped     bool
+	largest     int // occurrences of one claim
 }
 
 func (q *slowQueue) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
@@ -444,6 +445,7 @@ func (q *slowQueue) Claim(ctx context.Context, p store.ClaimParams) (store.Claim
 	if len(claim.Occurrences) == 0 {
 		return claim, err
 	}
+	q.largest = max(q.largest, len(claim.Occurrences))
 	if q.stopped {
 		time.Sleep(q.pause)
 		return claim, err
