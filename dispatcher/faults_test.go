@@ -214,7 +214,7 @@ func TestClaimsGrowOnASteadilySlowStore(t *testing.T) {
 		b.replica(func(c *dispatcher.Config) { c.Store = slow })
 		time.Sleep(10 * time.Minute) // all come too late
 		synctest.Wait()
-		slow.pause = 6 * time.Second
+		b.queue.set(func(*flakyQueue) { slow.pause = 6 * time.Second }) // each claim takes that lock first
 		time.Sleep(20 * time.Minute)
 		if n := b.receiver.count(); n != jobs {
 			b.Errorf("%d of %d sent", n, jobs)
