@@ -76,7 +76,8 @@ func Run(ctx context.Context, setup Setup, name string, mode Mode) (report Repor
 		return b.report, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if b.Store == "" {
+	own := b.Store == ""
+	if own {
 		b.Store = "sqlite:" + filepath.Join(dir, "bench.db")
 	}
 	if b.store, err = service.OpenStore(ctx, b.Store); err != nil {
@@ -89,7 +90,11 @@ func Run(ctx context.Context, setup Setup, name string, mode Mode) (report Repor
 	defer func() { // also after an error or an interruption
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute)
 		defer cancel()
-		err = errors.Join(err, b.stopParts(), b.clean(ctx), b.unsecure(ctx))
+		err = errors.Join(err, b.stopParts())
+		if !own { // a store of its own goes with its directory
+			err = errors.Join(err, b.clean(ctx))
+		}
+		err = errors.Join(err, b.unsecure(ctx))
 		b.report.Seconds = time.Since(b.started).Seconds()
 		report = b.report
 	}()

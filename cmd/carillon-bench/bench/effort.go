@@ -91,7 +91,8 @@ func (s Submit) Effort(rounds int) Effort { return Effort{Occurrences: 2 * round
 // Effort implements [Mode]. Each size has that many rounds.
 func (s Pending) Effort(rounds int) Effort {
 	all := rounds * len(s.Sizes)
-	return Effort{times(all, 5*time.Second+s.Duration), all*countOf(s.Rate, s.Duration)/2 + s.Sizes[len(s.Sizes)-1]/2}
+	return Effort{times(all, 5*time.Second+settling+2*s.Duration),
+		all*countOf(s.Rate, s.Duration)/2 + s.Sizes[len(s.Sizes)-1]/2}
 }
 
 // Effort implements [Mode].

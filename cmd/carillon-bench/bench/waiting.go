@@ -36,22 +36,11 @@ func (s Idle) Run(ctx context.Context, b *Bench) error {
 	}
 	var cpu, calls, memory []float64
 	for range b.Rounds {
-		var before, after Stats
-		start := time.Now()
-		if err := replica.call(ctx, "stats", nil, &before); err != nil {
+		c, err := b.watch(ctx, replica, s.Duration)
+		if err != nil {
 			return err
 		}
-		b.progress("watching it do nothing for %s", s.Duration)
-		if err := sleep(ctx, s.Duration); err != nil {
-			return err
-		}
-		if err := replica.call(ctx, "stats", nil, &after); err != nil {
-			return err
-		}
-		took := time.Since(start).Seconds()
-		cpu = append(cpu, 100*(after.CPU-before.CPU).Seconds()/took)
-		calls = append(calls, float64(after.Calls-before.Calls)/took)
-		memory = append(memory, float64(after.Memory)/(1<<20))
+		cpu, calls, memory = append(cpu, c.cpu), append(calls, c.calls), append(memory, c.memory)
 	}
 	b.figure("processor", "% of a core", cpu, nil, atMost(1))
 	b.figure("queries of the store", "1/s", calls, nil, atMost(2))
@@ -59,8 +48,34 @@ func (s Idle) Run(ctx context.Context, b *Bench) error {
 	return replica.stop()
 }
 
-// Pending measures the cost of a claim and of a put, and a replica's memory, while the number of waiting occurrences
-// grows.
+// idleCost is the cost of a replica that has nothing to do: in percent of a core, queries of the store per second, and
+// MiB.
+type idleCost struct{ cpu, calls, memory float64 }
+
+// watch watches a replica do nothing for a while.
+func (b *Bench) watch(ctx context.Context, replica *part, d time.Duration) (idleCost, error) {
+	var before, after Stats
+	start := time.Now()
+	if err := replica.call(ctx, "stats", nil, &before); err != nil {
+		return idleCost{}, err
+	}
+	b.progress("watching it do nothing for %s", d)
+	if err := sleep(ctx, d); err != nil {
+		return idleCost{}, err
+	}
+	if err := replica.call(ctx, "stats", nil, &after); err != nil {
+		return idleCost{}, err
+	}
+	took := time.Since(start).Seconds()
+	return idleCost{
+		cpu:    100 * (after.CPU - before.CPU).Seconds() / took,
+		calls:  float64(after.Calls-before.Calls) / took,
+		memory: float64(after.Memory) / (1 << 20),
+	}, nil
+}
+
+// Pending measures the cost of a claim and of a put, a replica's memory, and its cost while it is idle, while the number
+// of waiting occurrences grows.
 type Pending struct {
 	// Sizes are the numbers of waiting occurrences, in ascending order.
 	Sizes []int
@@ -105,13 +120,14 @@ func (s Pending) Run(ctx context.Context, b *Bench) error {
 			goal       *goal
 		}{{"claim p50", "ms", nil}, {"claim p99", "ms", ratioAtMost(1.5)}, {"next due p99", "ms", nil},
 			{"claims", "each", nil}, {"empty claims", "each", nil}, {"deviation p99", "ms", nil},
-			{"put p50", "ms", nil}, {"put p99", "ms", nil}, {"memory", "MiB", ratioAtMost(1.2)}} {
+			{"put p50", "ms", nil}, {"put p99", "ms", nil}, {"memory", "MiB", ratioAtMost(1.2)},
+			{"idle: processor", "% of a core", nil}, {"idle: queries", "1/s", nil}} {
 			b.figure(name+f.name, f.unit, measured[f.name], first[f.name], f.goal)
 		}
 	}
 	b.note("raw: the same with %d waiting. A claim is one of the firings at %g/s beside those that wait, for %s. "+
 		"Claims, empty or not, are counted for each firing. A put is one of %d requests with a job each, %d at once, "+
-		"after that.",
+		"after that. Then the replica is idle for as long again.",
 		s.Sizes[0], s.Rate, s.Duration, puts, putsAtOnce)
 	return nil
 }
@@ -151,6 +167,14 @@ func (s Pending) round(ctx context.Context, b *Bench, round, size int, measured 
 	if err != nil {
 		return err
 	}
+	b.progress("waiting until it has settled down")
+	if err := sleep(ctx, settling); err != nil {
+		return err
+	}
+	idle, err := b.watch(ctx, replica, s.Duration)
+	if err != nil {
+		return err
+	}
 	fired := float64(w.Count)
 	at := func(values []int64, share float64) float64 {
 		return float64(quantile(slices.Sorted(slices.Values(values)), share)) / 1000
@@ -160,6 +184,7 @@ func (s Pending) round(ctx context.Context, b *Bench, round, size int, measured 
 		"deviation p99": at(samples.Deviations, 0.99), "memory": float64(all[0].Peak) / (1 << 20),
 		"claims": float64(all[0].Claims+all[0].Empty) / fired, "empty claims": float64(all[0].Empty) / fired,
 		"put p50": at(put, 0.5), "put p99": at(put, 0.99),
+		"idle: processor": idle.cpu, "idle: queries": idle.calls,
 	} {
 		measured[name] = append(measured[name], value)
 	}
