@@ -6,7 +6,7 @@
 // documents with findOneAndUpdate made 917 claims.) In MongoDB each command on one document is atomic, and a store's
 // claim protocol relies on that. So clients reach FerretDB only through a relay, which lets one command on a database
 // through at a time. The relay also evaluates the store's one condition on the server's clock, which FerretDB does not
-// support: see judgeNow.
+// support: see judgeNow. And it tells of a full disk by MongoDB's code: see tellSpace.
 //
 // It is a separate module, so that FerretDB's many dependencies stay out of Carillon's.
 package main
@@ -50,7 +50,7 @@ func main() {
 func run(ctx context.Context, listen, data string, ready func(uri string)) (err error) {
 	// Only the relay can reach FerretDB, over a Unix socket, which also avoids a second port. The socket has a
 	// directory of its own because its path must be short, and the path of data may be long.
-	private, err := os.MkdirTemp("", "mongodb-testserver-")
+	private, err := os.MkdirTemp("", "ferretdb-")
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func run(ctx context.Context, listen, data string, ready func(uri string)) (err 
 	}
 	defer listener.Close()
 
-	socket := filepath.Join(private, "ferretdb.sock")
+	socket := filepath.Join(private, "socket")
 	db, err := ferretdb.New(&ferretdb.Config{
 		Listener:  ferretdb.ListenerConfig{Unix: socket},
 		Handler:   "sqlite",

@@ -122,6 +122,9 @@ func (r *relay) exchange(ctx context.Context, db net.Conn, request message) (mes
 		return nil, err
 	}
 	reply, err := readMessage(db)
+	if err == nil {
+		reply, err = tellSpace(reply)
+	}
 	if err != nil {
 		return nil, err
 	}
