@@ -162,11 +162,12 @@ func TestCloseJoinsAll(t *testing.T) {
 
 var stacks = make([]byte, 16<<20)
 
-// ofPackage returns the stacks of the goroutines that are in a function of the package under test.
+// ofPackage returns the stacks of the goroutines that are in a function of the package under test. The client's own are
+// not among them: one that reads from a connection may call a hook a moment after Close.
 func ofPackage() (found []string) {
 	for _, stack := range strings.Split(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
-		frames, _, _ := strings.Cut(stack, "\ncreated by ")
-		if strings.Contains(frames, "carillon/callbacks/kafka.") {
+		frames, by, _ := strings.Cut(stack, "\ncreated by ")
+		if strings.Contains(frames, "carillon/callbacks/kafka.") && !strings.HasPrefix(by, "github.com/twmb/franz-go/") {
 			found = append(found, stack)
 		}
 	}
