@@ -325,6 +325,40 @@ func TestProducerIsForgotten(t *testing.T) {
 	}
 }
 
+// A record that is never answered holds up its own attempt only. A leader that hangs does not tell that its partition has
+// gone to another broker, so after such an attempt the sender asks who leads; else it asks every five minutes only.
+func TestLeaderHangs(t *testing.T) {
+	c := newCluster(t, kfake.NumBrokers(2))
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	sender := c.sender()
+	if err := deliver(ctx, sender, delivery(data(`"partition":0`))); err != nil {
+		t.Fatal(err)
+	}
+	k, leader := c.kafka, c.kafka.LeaderFor(inbox, 0)
+	gate := make(chan struct{})
+	defer close(gate)
+	k.ControlKey(kmsg.Produce.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive // kfake's order
+		k.KeepControl()
+		if k.CurrentNode() == leader {
+			k.SleepControl(func() { <-gate })
+		}
+		return nil, nil, false
+	})
+	if err := k.MoveTopicPartition(inbox, 0, 1-leader); err != nil {
+		t.Fatal(err)
+	}
+	d := delivery(data(`"partition":0`))
+	for sent := false; !sent; {
+		attempt, cancel := context.WithTimeout(ctx, time.Second)
+		sent = deliver(attempt, sender, d) == nil
+		cancel()
+		if ctx.Err() != nil {
+			t.Fatal("no attempt reaches the new leader")
+		}
+	}
+}
+
 // Records keep coming while the cluster goes away; each arrives, and none is charged an attempt.
 func TestOutages(t *testing.T) {
 	for _, outage := range []struct {

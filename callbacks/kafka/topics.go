@@ -102,6 +102,9 @@ func (s *Sender) lookUp(x *session, name string, t *topic, again bool) {
 	ctx, cancel := context.WithTimeout(s.ctx, lookUpLimit)
 	defer cancel()
 	n, err := s.askFor(ctx, x, name)
+	if err == nil {
+		err = s.askForID(ctx, x)
+	}
 	t.partitions, t.at = n, time.Now()
 	switch code, answered := answer(err); {
 	case err == nil:
@@ -119,6 +122,17 @@ func (s *Sender) lookUp(x *session, name string, t *topic, again bool) {
 	default:
 		t.err = fmt.Errorf("kafka: topic %q can't be used: %w", name, err)
 	}
+}
+
+// askForID has the client ask for its producer id, if it has none. No record is handed to a client without one. If the
+// brokers refuse it, the client fails the records of all topics that it knows, but may miss the first record of a topic
+// that it is just learning of. Nothing would happen to that one until its attempt ends.
+func (s *Sender) askForID(ctx context.Context, x *session) error {
+	_, _, err := x.client.ProducerID(ctx)
+	if code, answered := answer(err); answered && !code.Retriable {
+		s.retire(x, err) // the client would return the same error for ever
+	}
+	return err
 }
 
 // askFor returns the number of partitions of a topic. If the brokers may create the topic, it repeats the request until
