@@ -303,7 +303,7 @@ func (k *keyed) unrecorded(d, e *Delivery) bool {
 		return t.What == "stop" && t.Replica == d.Replica && t.From.Before(e.Begun) && t.To.After(d.Begun)
 	})
 	return k.outlived(d) && k.muchLater(d, e) || slices.ContainsFunc(k.Troubles, func(t Trouble) bool {
-		if t.Replica != d.Replica && t.Replica != -1 || !t.From.Before(e.Begun) || !t.To.After(d.Ended.Add(-k.Lease)) {
+		if !t.concerns(d.Replica) || !t.From.Before(e.Begun) || !t.To.After(d.Ended.Add(-k.Lease)) {
 			return false
 		}
 		if k.Settles == 0 {
@@ -389,7 +389,7 @@ func (k *keyed) heldFor(d *Delivery) time.Duration {
 // and the sending.
 func (k *keyed) stoodStill(d *Delivery) bool {
 	return slices.ContainsFunc(k.Troubles, func(t Trouble) bool {
-		return t.What == "stall" && t.Replica == d.Replica && t.From.Before(d.Begun) && t.To.After(d.Begun.Add(-time.Second))
+		return t.What == "stall" && t.concerns(d.Replica) && t.From.Before(d.Begun) && t.To.After(d.Begun.Add(-time.Second))
 	})
 }
 

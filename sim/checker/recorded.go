@@ -72,7 +72,7 @@ func (k *keyed) agrees(d *Delivery, outcome string) bool {
 // tooLateFor reports whether a replica may have stood still until it was too late for an attempt's answer.
 func (k *keyed) tooLateFor(d *Delivery) bool {
 	return slices.ContainsFunc(k.Troubles, func(t Trouble) bool {
-		return t.What == "stall" && t.Replica == d.Replica && t.To.After(d.Begun) &&
+		return t.What == "stall" && t.concerns(d.Replica) && t.To.After(d.Begun) &&
 			t.From.Before(d.Begun.Add(k.CallbackTimeout))
 	})
 }

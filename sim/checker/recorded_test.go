@@ -30,6 +30,8 @@ func TestHistoryTold(t *testing.T) {
 		"it was delivered":              {sent: taken, outcome: "delivered"},
 		"it was delivered, not retried": {sent: taken, outcome: "retried", broken: "history is true"},
 		"or its replica stood still":    {sent: taken, outcome: "retried", troubles: []Trouble{{What: "stall", Replica: 1, From: at(30), To: at(45)}}},
+		"or all replicas did":           {sent: taken, outcome: "retried", troubles: []Trouble{{What: "stall", Replica: -1, From: at(30), To: at(45)}}},
+		"or its answer was not read":    {sent: lost, outcome: "delivered", troubles: []Trouble{{What: "stall", Replica: -1, From: at(30), To: at(45)}}},
 		"or another replica":            {sent: taken, outcome: "retried", troubles: []Trouble{{What: "stall", Replica: 0, From: at(30), To: at(45)}}, broken: "history is true"},
 		"it was delivered, not buried":  {sent: taken, outcome: "buried", broken: "history is true"},
 		"it failed":                     {sent: failed, outcome: "retried"},

@@ -97,7 +97,7 @@ func (k *keyed) wrongClock() {
 		set, beside := false, false
 		for _, t := range k.Troubles {
 			switch {
-			case t.Replica != d.Replica && t.Replica != -1 || !t.From.Before(d.Begun) || !t.To.After(since.Add(-k.Lease)):
+			case !t.concerns(d.Replica) || !t.From.Before(d.Begun) || !t.To.After(since.Add(-k.Lease)):
 			case t.What != "step" && t.What != "drift" && t.What != "receivers":
 				beside = true
 			case t.Replica == d.Replica && t.From.After(since):

@@ -9,6 +9,9 @@ import (
 // soon is the time within which an outcome and its entry in history are written without a fault.
 const soon = 5 * time.Second
 
+// concerns reports whether a trouble concerned a replica.
+func (t Trouble) concerns(replica int) bool { return t.Replica == -1 || t.Replica == replica }
+
 // storeOrReplica reports whether a trouble keeps a replica from the store, or from its work.
 func (t Trouble) storeOrReplica() bool {
 	switch t.What {
@@ -31,7 +34,7 @@ func (k *keyed) writtenBy(d *Delivery, over func(Trouble) time.Time) time.Time {
 	until := d.Ended.Add(soon)
 	for range k.Troubles {
 		for _, t := range k.Troubles {
-			if (t.Replica == d.Replica || t.Replica == -1) && t.storeOrReplica() && t.From.Before(until) &&
+			if t.concerns(d.Replica) && t.storeOrReplica() && t.From.Before(until) &&
 				over(t).After(d.Ended) && over(t).After(until) {
 				until = over(t)
 			}
@@ -62,7 +65,7 @@ func (k *keyed) outlived(d *Delivery) bool {
 func (k *keyed) claimedBefore(d *Delivery) time.Time {
 	earliest := d.Begun.Add(-k.CallbackTimeout)
 	if slices.ContainsFunc(k.Troubles, func(t Trouble) bool {
-		return (t.Replica == d.Replica || t.Replica == -1) && t.storeOrReplica() && t.From.Before(d.Begun) &&
+		return t.concerns(d.Replica) && t.storeOrReplica() && t.From.Before(d.Begun) &&
 			t.To.After(earliest)
 	}) {
 		return earliest
