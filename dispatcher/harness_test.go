@@ -270,6 +270,7 @@ type flakyQueue struct {
 	lock       sync.Mutex
 	down       bool
 	skew       time.Duration
+	ask        time.Duration // the time before the store reads its clock
 	poll       int
 	claims     int
 	claimErr   error   // of every claim
@@ -425,6 +426,10 @@ func (q *flakyQueue) Now(ctx context.Context) (time.Time, error) {
 	if err := q.fault(); err != nil {
 		return time.Time{}, err
 	}
+	q.lock.Lock()
+	ask := q.ask
+	q.lock.Unlock()
+	time.Sleep(ask)
 	now, err := q.Store.Now(ctx)
 	q.lock.Lock()
 	defer q.lock.Unlock()

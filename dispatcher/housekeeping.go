@@ -83,7 +83,9 @@ func (d *Dispatcher) clockAgrees(ctx context.Context) (now time.Time, agrees boo
 	return now, d.clock.known(now) && d.clock.err(d.cfg.permittedSkew()) == nil
 }
 
-// checkClock compares this machine's clock with the store's. It allows for the time that the answer took.
+// checkClock compares this machine's clock with the store's. It allows for the time that the answer took. An answer that
+// took so long that claiming may be safe or not tells nothing: the comparison before still holds, unless this machine's
+// clock was set.
 func (d *Dispatcher) checkClock(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -93,14 +95,14 @@ func (d *Dispatcher) checkClock(ctx context.Context) {
 		return // the claim loop logs that the store can't be reached
 	}
 	after := d.now()
-	var skew time.Duration
-	switch {
-	case theirs.Before(before.Round(0)):
-		skew = before.Round(0).Sub(theirs)
-	case theirs.After(after.Round(0)):
-		skew = after.Round(0).Sub(theirs)
-	}
+	most := after.Round(0).Sub(theirs)     // if the store read its clock just before its answer came
+	least := most - elapsed(before, after) // if it did so as soon as it was asked
+	skew := max(least, min(most, 0))       // the one of these that is nearest to zero
 	permitted := d.cfg.permittedSkew()
+	if skew.Abs() <= permitted && max(-least, most) > permitted {
+		d.log.Debug("the store's answer took too long to compare the clocks", "took", after.Sub(before))
+		return
+	}
 	was := d.clock.err(permitted)
 	d.clock.checked.Store(&clockCheck{at: after, skew: skew})
 	if is := d.clock.err(permitted); is != nil {

@@ -19,8 +19,9 @@ type patch struct{ old, replacement string }
 // overlay has the patches of Go's own files that make a run depend on nothing but its seed. Beside
 // the randomness, real time can change the order in which goroutines run: the runtime's monitor preempts those that
 // run for long, takes the processor from those that are in a system call for long, and wakes goroutines of its own; and
-// a mutex is handed over in another manner after a long wait. And the addresses of objects, which are not always the
-// same, decide the order in which a context ends its children.
+// a mutex is handed over in another manner after a long wait. The heap begins at a random address, and addresses decide
+// the order in maps with pointers as keys. Addresses may still differ by the runtime's own allocations, and decide the
+// order in which a context ends its children.
 var overlay = map[string][]patch{
 	"runtime/rand.go": {
 		{"\tglobalRand.state.Init(*seed)\n", "\t*seed = [32]byte{1}\n\tglobalRand.state.Init(*seed)\n"},
@@ -31,6 +32,7 @@ var overlay = map[string][]patch{
 				"\tmp := getg().m\n\tc := &mp.chacha8\n",
 		},
 	},
+	"runtime/malloc.go": {{"randomizeHeapBase = goexperiment", "randomizeHeapBase = false && goexperiment"}},
 	"runtime/select.go": {{"j := cheaprandn(uint32(norder + 1))", "j := simulatedRandn(uint32(norder + 1))"}},
 	"runtime/time.go":   {{"t.rand = cheaprand()", "t.rand = simulatedRandn(1<<32 - 1)"}},
 	"runtime/sema.go": {{
