@@ -83,9 +83,9 @@ func (d *Dispatcher) clockAgrees(ctx context.Context) (now time.Time, agrees boo
 	return now, d.clock.known(now) && d.clock.err(d.cfg.permittedSkew()) == nil
 }
 
-// checkClock compares this machine's clock with the store's. It allows for the time that the answer took. An answer that
-// took so long that claiming may be safe or not tells nothing: the comparison before still holds, unless this machine's
-// clock was set.
+// checkClock compares this machine's clock with the store's. It allows for the time that the answer took. If that was
+// so long that claiming may be safe or not, the answer tells nothing: the comparison before still holds, unless this
+// machine's clock was set.
 func (d *Dispatcher) checkClock(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()

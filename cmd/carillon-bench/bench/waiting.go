@@ -74,8 +74,8 @@ func (b *Bench) watch(ctx context.Context, replica *part, d time.Duration) (idle
 	}, nil
 }
 
-// Pending measures the cost of a claim and of a put, a replica's memory, and its cost while it is idle, while the number
-// of waiting occurrences grows.
+// Pending measures the cost of a claim and of a put, a replica's memory, and its cost while it is idle. Meanwhile the
+// number of waiting occurrences grows.
 type Pending struct {
 	// Sizes are the numbers of waiting occurrences, in ascending order.
 	Sizes []int
