@@ -58,6 +58,7 @@ type office struct {
 	down     bool
 	refused  int           // requests while the store was down
 	released chan struct{} // closed when requests may continue; nil while they need not wait
+	waited   int           // requests that had to wait
 }
 
 func newOffice(t *testing.T) *office {
@@ -96,6 +97,9 @@ func (o *office) connect() {
 func (o *office) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	o.mu.Lock()
 	released := o.released
+	if released != nil {
+		o.waited++
+	}
 	o.mu.Unlock()
 	if released != nil {
 		<-released
@@ -187,6 +191,12 @@ func (o *office) stored() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return len(o.keys)
+}
+
+func (o *office) waitedSoFar() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.waited
 }
 
 func (o *office) refusedSoFar() int {
@@ -309,7 +319,7 @@ func TestStop(t *testing.T) {
 	door, stop := o.source(5)
 	o.consuming(door)
 	o.publish(keys("k", 20)...)
-	o.until("it holds some", func() bool { return o.ready() == 10 })
+	o.until("it holds some", func() bool { return o.ready() == 10 && o.waitedSoFar() > 0 })
 	stopped := make(chan struct{})
 	go func() { stop(); close(stopped) }()
 	close(o.released)
