@@ -271,6 +271,7 @@ type flakyQueue struct {
 	down       bool
 	skew       time.Duration
 	ask        time.Duration // the time before the store reads its clock
+	tell       time.Duration // the time after that, until its answer comes
 	poll       int
 	claims     int
 	claimErr   error   // of every claim
@@ -427,10 +428,11 @@ func (q *flakyQueue) Now(ctx context.Context) (time.Time, error) {
 		return time.Time{}, err
 	}
 	q.lock.Lock()
-	ask := q.ask
+	ask, tell := q.ask, q.tell
 	q.lock.Unlock()
 	time.Sleep(ask)
 	now, err := q.Store.Now(ctx)
+	time.Sleep(tell)
 	q.lock.Lock()
 	defer q.lock.Unlock()
 	return now.Add(q.skew), err

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"crypto/rand"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
@@ -20,7 +21,7 @@ const maxRequestID = 128
 func nameRequest(c *gin.Context) {
 	ids := c.Request.Header[requestIDHeader]
 	if len(ids) != 1 || !validRequestID(ids[0]) {
-		ids = []string{ulid.Make().String()}
+		ids = []string{ulid.MustNew(ulid.Now(), rand.Reader).String()}
 		c.Request.Header[requestIDHeader] = ids
 	}
 	c.Writer.Header()[requestIDHeader] = ids

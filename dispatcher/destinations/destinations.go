@@ -117,7 +117,7 @@ func (s *Set) enter(name string, l Limits) (*Pass, *waiter, error) {
 	if !known {
 		d = &destination{
 			name: name, policy: &s.policy, parts: make(map[string]*circuit), answers: make(map[string]int),
-			parked: make(bySecond), queue: newWaitQueue(),
+			queue: newWaitQueue(),
 		}
 		s.all[name] = d
 	}

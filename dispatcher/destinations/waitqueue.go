@@ -1,6 +1,7 @@
 package destinations
 
 import (
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -262,7 +263,7 @@ func (q *waitQueue) flow(of Flow) (f *flow, part float64) {
 	id := flowID{of.Tenant, of.Priority}
 	f, known := q.flows[id]
 	if !known {
-		f = &flow{unordered: make(bySecond)}
+		f = &flow{}
 		q.flows[id] = f
 	}
 	c, known := q.classes[of.Priority]
@@ -352,21 +353,27 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// bySecond counts callbacks by the second in which they return.
-type bySecond map[int64]int
+// bySecond counts callbacks by the second in which they return. Its seconds are those of the monotonic clock since the
+// first return that was added, so they do not depend on the time at which the program started. The zero value is empty.
+type bySecond struct {
+	epoch   time.Time
+	returns map[int64]int
+}
 
-// epoch is the beginning of the count of seconds, by the monotonic clock.
-var epoch = time.Now()
+func (b *bySecond) second(t time.Time) int64 { return int64(math.Floor(t.Sub(b.epoch).Seconds())) }
 
-func second(t time.Time) int64 { return int64(t.Sub(epoch) / time.Second) }
+func (b *bySecond) add(until time.Time) {
+	if b.returns == nil {
+		b.epoch, b.returns = until, make(map[int64]int)
+	}
+	b.returns[b.second(until)]++
+}
 
-func (k bySecond) add(until time.Time) { k[second(until)]++ }
-
-// count returns the number of callbacks that have not returned yet.
-func (k bySecond) count(now time.Time) (n int) {
-	for at, of := range k {
-		if at < second(now) {
-			delete(k, at)
+// count returns the number of callbacks that have not returned yet, and forgets those that have.
+func (b *bySecond) count(now time.Time) (n int) {
+	for at, of := range b.returns {
+		if at < b.second(now) {
+			delete(b.returns, at)
 		} else {
 			n += of
 		}
