@@ -108,7 +108,8 @@ func (o *benchOptions) Flags(f *flag.FlagSet) {
 			"publish to a queue or topic of their own.")
 	f.StringVar(&o.rabbitmqURL, "rabbitmq-url", "", "`URL`: Broker for --callback=rabbitmq, and for intake.")
 	cli.List(f, &o.kafkaBrokers, "kafka-brokers", "`HOST:PORT`: Brokers for --callback=kafka.")
-	f.IntVar(&o.concurrency, "concurrency", 1024, "`N`: How many callbacks a replica may have under way at once.")
+	f.IntVar(&o.concurrency, "concurrency", 2048, "`N`: How many callbacks a replica may have under way at once. "+
+		"The default is two of the largest claims: while one is fired, the next can be made.")
 	f.IntVar(&o.payload, "payload", 200, "`BYTES`: How much each occurrence delivers.")
 	f.IntVar(&o.rounds, "rounds", 3, "`N`: How often each thing is measured. The table shows medians.")
 	f.StringVar(&o.profile, "profile", "",
