@@ -72,7 +72,7 @@ func (s *Source) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	in, err := s.consume(conn, &receiving)
+	in, err := s.await(ctx, conn, &receiving)
 	if err != nil {
 		return err
 	}
@@ -202,8 +202,36 @@ type inlet struct {
 	arrived chan struct{} // has room for one
 }
 
+// turnInterval is the time between two attempts to consume a queue that another consumer has.
+const turnInterval = time.Second
+
+// await begins to consume, as the queue's only consumer. A queue with a single active consumer refuses exclusive ones,
+// and sees to it itself. Another queue without that refuses all consumers beside an exclusive one: then it is another
+// replica's, and this one waits for its turn. If another program consumes the queue, both do. Quorum queues know no
+// exclusive consumers, so they need a single active one.
+func (s *Source) await(ctx context.Context, conn *amqp.Connection, receiving *sync.WaitGroup) (*inlet, error) {
+	for {
+		in, err := s.consume(conn, true, receiving)
+		if isRefused(err) {
+			in, err = s.consume(conn, false, receiving)
+		}
+		if !isRefused(err) {
+			return in, err
+		}
+		s.Door.Consuming(nil) // as if the broker held this consumer ready
+		if err := intake.Sleep(ctx, turnInterval); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func isRefused(err error) bool {
+	e, ok := errors.AsType[*amqp.Error](err)
+	return ok && e.Code == amqp.AccessRefused && strings.Contains(e.Reason, "exclusive use")
+}
+
 // consume begins to consume. Its goroutine ends with the connection.
-func (s *Source) consume(conn *amqp.Connection, receiving *sync.WaitGroup) (*inlet, error) {
+func (s *Source) consume(conn *amqp.Connection, exclusive bool, receiving *sync.WaitGroup) (*inlet, error) {
 	ch, err := conn.Channel()
 	if err != nil {
 		return nil, err
@@ -212,7 +240,7 @@ func (s *Source) consume(conn *amqp.Connection, receiving *sync.WaitGroup) (*inl
 	if err := ch.Qos(in.prefetch, 0, false); err != nil {
 		return nil, err
 	}
-	deliveries, err := ch.Consume(s.Queue, "", false, false, false, false, nil)
+	deliveries, err := ch.Consume(s.Queue, "", false, exclusive, false, false, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -275,6 +275,37 @@ func TestBrokerRestart(t *testing.T) {
 	}
 }
 
+// TestOneConsumer: of two sources, one consumes, and the other takes over, also where the user declared an ordinary queue
+// without a single active consumer. So the messages stay in order.
+func TestOneConsumer(t *testing.T) {
+	for name, arguments := range map[string]amqp.Table{
+		"ordinary": nil, "single active consumer": {amqp.SingleActiveConsumerArg: true},
+		"quorum": {amqp.QueueTypeArg: amqp.QueueTypeQuorum, amqp.SingleActiveConsumerArg: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := newOffice(t)
+			o.connect()
+			if _, err := o.ch.QueueDeclare(o.queue, true, false, false, false, arguments); err != nil {
+				t.Fatal(err)
+			}
+			first, stop := o.source(10)
+			o.consuming(first)
+			second, _ := o.source(10)
+			o.consuming(second)
+			want := keys("before", 500)
+			o.publish(want...)
+			o.until("all are stored", func() bool { return o.stored() == len(want) })
+			o.ordered(want)
+			stop()
+			after := keys("after", 500)
+			o.publish(after...)
+			want = append(want, after...)
+			o.until("all are stored", func() bool { return o.stored() == len(want) })
+			o.ordered(want)
+		})
+	}
+}
+
 // TestStoreDown: while the store is down, nothing is acknowledged; waiting messages outlive the source.
 func TestStoreDown(t *testing.T) {
 	o := newOffice(t)
