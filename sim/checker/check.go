@@ -419,7 +419,7 @@ func (k *keyed) former(n int, o *Op) bool {
 
 // nothingLost: each instant of an acknowledged job that was still ahead, by the replica's clock, was taken by the
 // receiver, is a dead letter, was missed by the job's own rule and counted, or may have been cancelled or replaced by a
-// later operation.
+// later operation. A job without such a rule misses nothing, whatever it counts.
 func (k *keyed) nothingLost() {
 	missed := map[int]int{}
 	for _, o := range k.ops {
@@ -431,9 +431,11 @@ func (k *keyed) nothingLost() {
 			switch {
 			case k.taken(at), k.isDead(at), k.maySupersede(o), k.passedBefore(o, at):
 			default:
-				missed[o.ID]++
-				if k.Final.Jobs[k.key].Missed >= missed[o.ID] || k.uncounted(o, at) {
-					continue
+				if _, drops := k.tooLate(o, at); drops {
+					missed[o.ID]++
+					if k.Final.Jobs[k.key].Missed >= missed[o.ID] || k.uncounted(o, at) {
+						continue
+					}
 				}
 				k.report("nothing lost", at, "instant %s of payload %d, acknowledged or shown by %s, was not delivered, is no "+
 					"dead letter and is not counted as missed", k.clock(at), o.N, k.clock(from))

@@ -299,18 +299,20 @@ func TestLostBeside(t *testing.T) {
 		return o
 	}
 	for name, one := range map[string]struct {
-		final  Job
-		again  bool
-		broken bool
+		final         Job
+		again, broken bool
+		deadline      time.Duration
 	}{
 		"it is the last":              {final: Job{N: 2}, broken: true},
 		"it may be sent again":        {final: Job{N: 2}, again: true},
 		"it is paused":                {final: Job{N: 2, State: "paused"}},
 		"the other one replaced it":   {final: Job{N: 1}},
-		"it was counted as missed":    {final: Job{N: 2, Missed: 1}},
+		"it was counted as missed":    {final: Job{N: 2, Missed: 1}, deadline: time.Minute},
+		"its job may miss none":       {final: Job{N: 2, Missed: 1}, broken: true},
 		"an amendment is shown later": {final: Job{N: 3}},
 	} {
 		ops := []Op{put(1, 10, 12), put(2, 11, 13)}
+		ops[1].Deadline = one.deadline
 		if one.again {
 			ops = append(ops, put(2, 11.5, 14))
 		}
