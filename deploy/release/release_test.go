@@ -61,8 +61,8 @@ func TestRelease(t *testing.T) {
 			t.Errorf("SHA256SUMS lacks %s", sum)
 		}
 	}
-	if len(sums) != 10 {
-		t.Errorf("the release has %q, want two archives, four packages, an image, a chart, a list of components and the sums", sums)
+	if len(sums) != 11 {
+		t.Errorf("the release has %q, want two archives, four packages, an image, a chart, two lists of components and the sums", sums)
 	}
 
 	image := imageIn(t, one(t, first, "*_image.tar"))

@@ -28,7 +28,8 @@ func (t *turn) cancel() {
 		t.sends("jobs.find")
 		c.job = w.job
 		t.say("reads the job: %s", &c.job)
-		c.before.alone = w.truth.accepted
+		// It leaves dead letters alone.
+		c.before.alone = w.truth.accepted & w.matching(func(o *occurrence) bool { return !o.dead })
 		t.inheritsFirst(cancelFindHeirs, t.afterCancelRead())
 	case cancelFindHeirs, cancelRewrite, cancelRewriteHeld, cancelClear:
 		t.rewriteHeirs(c.job.inherits, c.job.revision, cancelFindHeirs, t.afterCancelRead())
@@ -477,6 +478,11 @@ func (t *turn) redrive() {
 		o.redrives++
 		r.accepted |= one(slot)
 		r.alone = r.alone.without(slot)
+		for i := range w.call { // a cancellation under way may have come before this
+			if c := &w.call[i]; c.kind == Cancel || c.kind == CancelIf {
+				c.before.alone = c.before.alone.without(slot)
+			}
+		}
 		if slot >= slotT {
 			r.triggered[slot-slotT] = 0
 		}

@@ -34,19 +34,58 @@ func TestNoPromiseIsBroken(t *testing.T) {
 	t.Logf("%d states", states)
 }
 
-// TestEveryRuleIsNeeded: without any one rule, a promise is broken in the rule's scenario. With all of them, none is.
+// TestEveryRuleIsNeeded: without any one rule, a promise is broken in the rule's scenario. With all of them, none is; in
+// all states in a long run, else in the first ones.
 func TestEveryRuleIsNeeded(t *testing.T) {
+	long, enough := os.Getenv("CARILLON_TEST_LONG") != "", 200_000
+	if long {
+		enough = 5_000_000
+	}
 	for _, rule := range model.Rules() {
 		t.Run(rule.String(), func(t *testing.T) {
 			without, err := model.Search(rule.Scenario(), rule, 1_000_000)
 			if err != nil || without.Problem == model.None {
 				t.Fatalf("no counter-example in %d states, %v", without.States, err)
 			}
+			with, err := model.Search(rule.Scenario(), 0, enough)
+			if with.Problem != model.None || err != nil && long {
+				t.Errorf("with all rules: %v in %d states, %v\n%s", with.Problem, with.States, err, strings.Join(with.History, "\n"))
+			}
 			if rule.Text() == "" || len(without.History) < 2 {
 				t.Errorf("%q, history %q", rule.Text(), without.History)
 			}
 		})
 	}
+}
+
+// TestTwoOfEach: in a long run, no interleaving of two calls of one kind and two of another breaks a promise, as far as
+// some millions of states go.
+func TestTwoOfEach(t *testing.T) {
+	if os.Getenv("CARILLON_TEST_LONG") == "" {
+		return
+	}
+	const enough = 3_000_000
+	states, all, cut := 0, 0, 0
+	each := []model.Kind{model.ClaimAck, model.ClaimBury, model.Expand, model.Put, model.Cancel, model.Amend, model.Pause, model.Resume,
+		model.Trigger, model.Redrive}
+	for i, one := range each {
+		for _, other := range each[:i] {
+			calls := []model.Kind{one, one, other, other}
+			s := model.Scenario{
+				Calls: calls, Recurring: slices.Contains(calls, model.Expand), Paused: slices.Contains(calls, model.Resume),
+				Dead: slices.Contains(calls, model.Redrive) && !slices.Contains(calls, model.Trigger),
+			}
+			r, err := model.Search(s, 0, enough)
+			if r.Problem != model.None {
+				t.Errorf("%v: %v\n%s", s, r.Problem, strings.Join(r.History, "\n"))
+			}
+			if err != nil {
+				cut++
+			}
+			states, all = states+r.States, all+1
+		}
+	}
+	t.Logf("%d states of %d scenarios, of which %d have more than %d", states, all, cut, enough)
 }
 
 // TestPaths: the model knows which commands a call sends, in which order, and which guards its writes have.
