@@ -62,7 +62,6 @@ func liveSituations(t *testing.T, s store.Store) {
 	w.put("crontab", `"crontab":"0 9 1 * *"`)
 	w.put("sequence", fmt.Sprintf(`"startAt":%q,"steps":[{"type":"job"}],"subscribers":["a","b","c"]`, w.after(soon)))
 	w.put("rate", w.at(soon)+`,"destination":{"ratePerSecond":0.001}`)
-	w.put("limited", w.at(soon+time.Second)+`,"destination":{"ratePerSecond":0.001}`)
 	w.put("late", w.at(-time.Hour)+`,"past":"fire","deadline":"15m"`)
 	w.put("skipped", fmt.Sprintf(`"past":"skip","schedules":[%q,%q]`, w.after(-time.Hour), w.after(time.Hour)))
 	for _, key := range []string{"paused", "cancelled", "replaced", "triggered"} {
@@ -79,6 +78,8 @@ func liveSituations(t *testing.T, s store.Store) {
 	}
 
 	instant := w.after(soon)
+	w.await("rate", instant, "delivered") // that is all that its rate allows
+	w.put("limited", w.at(w.now())+`,"destination":{"ratePerSecond":0.001}`)
 	for _, c := range []struct{ key, at, codes string }{
 		{"held", "next", "held"},
 		{"retrying", "next", "retrying"},

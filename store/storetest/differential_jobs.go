@@ -34,12 +34,18 @@ func (d *differential) newJob(n job.Name) job.Job {
 	j.Callback.Data = fmt.Appendf(nil, `{ "n":%d }`, d.serial)
 	j.Options.Priority = oneOf(d, "priority", everyPriority...)
 	j.Options.Deadline = oneOf(d, "deadline", 0, job.Duration(time.Hour))
-	if j.Schedule.Crontab.String() != "@hourly" { // so far ahead, a resume may bring forward or not
-		j.Options.Spread = oneOf(d, "spread", 0, job.Duration(20*time.Second))
-	}
+	j.Options.Spread = oneOf(d, "spread", 0, job.Duration(20*time.Second))
+	bringsForward(&j)
 	j.Revision = d.revision()
 	j.Version = j.Revision
 	return j
+}
+
+// bringsForward takes the spread from a job whose instants are so far ahead that a resume may bring them forward or not.
+func bringsForward(j *job.Job) {
+	if j.Schedule.Crontab.String() == "@hourly" {
+		j.Options.Spread = 0
+	}
 }
 
 // begin returns the put of a job, unless its schedule has ended before it begins.
@@ -105,6 +111,7 @@ func (d *differential) edit() {
 		j.Schedule = status.Schedule
 		j.Options.Recurrence, j.Options.Payloads = status.Options.Recurrence, status.Options.Payloads
 		j.ExpiresAt = status.ExpiresAt
+		bringsForward(&j)
 	}
 	j.Schedule.GoOn(&status.Schedule)
 	p := d.begin(j)
