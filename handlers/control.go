@@ -3,8 +3,6 @@ package handlers
 import (
 	"context"
 	"errors"
-	"math"
-	"math/rand/v2"
 	"net/http"
 	"time"
 
@@ -124,16 +122,18 @@ func (a *api) triggerJob(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
+	origin := InsideOf(c.Request.Context()).item(0)
+	at, position := origin.trigger(now)
 	o := job.Occurrence{
 		Name:      name,
 		Priority:  status.Options.Priority,
-		Position:  1 + rand.IntN(math.MaxInt32), // so that ids differ if the job is triggered twice in one instant
-		Timestamp: now,
+		Position:  position,
+		Timestamp: at,
 		DueAt:     now,
 		Own:       &job.Target{Callback: status.Callback, Options: status.Options.Alone(nil)},
 	}
 	o.Own.Options.Trace = traceOf(c.Request)
-	o.ID = job.OccurrenceID(name, o.Revision, now, o.Position, "")
+	o.ID = job.OccurrenceID(name, o.Revision, at, position, "")
 	if err := a.Store.Trigger(ctx, o); err != nil {
 		return err
 	}
@@ -141,5 +141,5 @@ func (a *api) triggerJob(c *gin.Context) error {
 	triggering.About(&o)
 	a.record(ctx, triggering)
 	a.Wake(o.Lane(), now)
-	return writeJSON(c, http.StatusAccepted, triggered{o.ID.String(), o.DeliveryID().String(), job.FormatTime(now)})
+	return writeJSON(c, http.StatusAccepted, triggered{o.ID.String(), o.DeliveryID().String(), job.FormatTime(at)})
 }

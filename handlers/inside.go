@@ -2,6 +2,10 @@ package handlers
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/access"
@@ -26,6 +30,8 @@ type InsideItem struct {
 	Repeated bool
 	// Published is the time at which the client published the submission; zero if unknown.
 	Published time.Time
+	// Identity distinguishes the submission from others of the same time and source; empty if unknown.
+	Identity string
 	// Trace is the trace context of the submission.
 	Trace job.Trace
 }
@@ -50,6 +56,21 @@ func (i *Inside) item(index int) (origin InsideItem) {
 		origin = i.Items[index]
 	}
 	return origin
+}
+
+// mostAhead bounds how far the clock of a client may be ahead for its times to count.
+const mostAhead = time.Minute
+
+// trigger returns the instant and the position of a triggered occurrence. They are the same whenever a submission is
+// delivered again, provided that it has an identity and a time. So the occurrence has the same id: the store takes it
+// once, and a receiver can drop it if it has fired before.
+func (i *InsideItem) trigger(now time.Time) (at time.Time, position int) {
+	at = i.Published.Truncate(time.Millisecond).UTC()
+	if i.Identity == "" || at.Unix() < 0 || at.After(now.Add(mostAhead)) { // ids have no times before 1970
+		return now, 1 + rand.IntN(math.MaxInt32) // so that ids differ if the job is triggered twice in one instant
+	}
+	sum := sha256.Sum256([]byte(i.Identity))
+	return at, 1 + int(binary.BigEndian.Uint32(sum[:])%math.MaxInt32)
 }
 
 // stored reports whether a job's present definition may be the result of a submission.

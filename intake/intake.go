@@ -263,7 +263,9 @@ func (d *Door) single(ctx context.Context, now time.Time, r *request) *response 
 }
 
 func (r *request) item() handlers.InsideItem {
-	return handlers.InsideItem{Repeated: r.from.repeated, Published: r.from.published, Trace: r.from.trace}
+	return handlers.InsideItem{
+		Repeated: r.from.repeated, Published: r.from.published, Identity: r.from.identity, Trace: r.from.trace,
+	}
 }
 
 // batch makes one request of several puts.

@@ -368,19 +368,103 @@ func TestRepeatedAfterFiring(t *testing.T) {
 	d := newDesk(t)
 	d.applied(message("k", "1s"))
 	d.advance(2 * time.Second)
-	claim, err := d.store.Claim(t.Context(), store.ClaimParams{Now: d.clock(), Lease: time.Minute, Quotas: []store.Quota{{Lane: job.Lane{Tenant: tenant}, Limit: 10}}})
-	if err != nil || len(claim.Occurrences) != 1 {
-		t.Fatalf("claimed %+v, %v", claim, err)
-	}
-	o := claim.Occurrences[0]
-	if err := d.store.Settle(t.Context(), []store.Settlement{{ID: o.ID, Token: o.Token, Outcome: store.Ack}}); err != nil {
-		t.Fatal(err)
-	}
+	d.settle(d.claim(1)[0], store.Ack)
 	again := message("k", "1s")
 	again.Repeated = true
 	d.applied(again)
 	if left := d.instants("k"); len(left) > 0 {
 		t.Errorf("it fires again at %v", left)
+	}
+}
+
+// TestRepeatedTrigger: a trigger that comes again is the same occurrence, if its message has an identity and a time. So
+// it changes nothing while the occurrence waits or is held, nor if it has failed for good. If it has fired, it fires
+// once more by the same delivery id.
+func TestRepeatedTrigger(t *testing.T) {
+	type change func(*desk, *intake.Message)
+	published := func(since time.Duration) change {
+		return func(d *desk, m *intake.Message) { m.Published = d.clock().Add(since) }
+	}
+	identity := func(id string) change { return func(_ *desk, m *intake.Message) { m.Identity = id } }
+	for name, c := range map[string]struct {
+		first, again change // nil for none
+		same         bool
+	}{
+		"delivered again":                  {same: true},
+		"by a client with a fast clock":    {first: published(30 * time.Second), same: true},
+		"of CloudEvents":                   {first: asEvent, same: true},
+		"another message of the same time": {again: identity("2")},
+		"published again":                  {again: published(0)},
+		"without an identity":              {first: identity("")},
+		"without a time":                   {first: func(_ *desk, m *intake.Message) { m.Published = time.Time{} }},
+		"by a client with a wrong clock":   {first: published(time.Hour)},
+		"of a time that no id has":         {first: func(_ *desk, m *intake.Message) { m.Published = time.Unix(-2, 0) }},
+	} {
+		for fate, end := range map[string]func(*desk, store.Claimed){
+			"waits": nil, "is held": func(*desk, store.Claimed) {},
+			"is dead":   func(d *desk, o store.Claimed) { d.settle(o, store.Bury) },
+			"has fired": func(d *desk, o store.Claimed) { d.settle(o, store.Ack) },
+		} {
+			t.Run(name+", "+fate, func(t *testing.T) {
+				d := newDesk(t)
+				m := operation("trigger", "k", "")
+				m.Identity, m.Published = "1", d.clock().Add(-5*time.Second)
+				if c.first != nil {
+					c.first(d, &m)
+				}
+				d.applied(message("k", "24h"), m)
+				ids, due := map[job.ID]bool{}, 1
+				if end != nil {
+					for _, o := range d.claim(1) {
+						ids[o.DeliveryID()] = true
+						end(d, o)
+					}
+					due = 0
+				}
+				d.advance(10 * time.Second)
+				m.Repeated = true
+				if c.again != nil {
+					c.again(d, &m)
+				}
+				d.applied(m)
+				if !c.same || fate == "has fired" {
+					due++
+				}
+				for _, o := range d.claim(due) {
+					ids[o.DeliveryID()] = true
+				}
+				if (len(ids) == 1) != c.same {
+					t.Errorf("receivers see %d delivery ids; the same one: %v", len(ids), c.same)
+				}
+			})
+		}
+	}
+}
+
+// asEvent makes a message a CloudEvent of the same identity and time.
+func asEvent(_ *desk, m *intake.Message) {
+	m.Headers["cloudevents:specversion"], m.Headers["cloudevents:source"] = "1.0", "shop"
+	m.Headers["cloudevents:id"], m.Headers["cloudevents:time"] = m.Identity, m.Published.Format(time.RFC3339Nano)
+	m.Identity, m.Published = "", time.Time{}
+}
+
+// claim claims all due occurrences, and expects a number of them.
+func (d *desk) claim(want int) []store.Claimed {
+	d.Helper()
+	claim, err := d.store.Claim(d.Context(), store.ClaimParams{
+		Now: d.clock(), Lease: time.Minute, Quotas: []store.Quota{{Lane: job.Lane{Tenant: tenant}, Limit: 10}},
+	})
+	if err != nil || len(claim.Occurrences) != want {
+		d.Fatalf("claimed %+v, %v; want %d", claim, err, want)
+	}
+	return claim.Occurrences
+}
+
+// settle ends a claim.
+func (d *desk) settle(o store.Claimed, outcome store.Outcome) {
+	d.Helper()
+	if err := d.store.Settle(d.Context(), []store.Settlement{{ID: o.ID, Token: o.Token, Outcome: outcome}}); err != nil {
+		d.Fatal(err)
 	}
 }
 

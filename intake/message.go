@@ -2,6 +2,7 @@ package intake
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"fmt"
 	"mime"
@@ -31,6 +32,8 @@ type Message struct {
 	Repeated bool
 	// Published is the time at which the client published the message; zero if unknown.
 	Published time.Time
+	// Identity distinguishes the message from others that were published at the same time; empty if it has none.
+	Identity string
 }
 
 // The headers of a message that select the operation and its job.
@@ -74,6 +77,7 @@ type request struct {
 type origin struct {
 	repeated  bool
 	published time.Time
+	identity  string
 	trace     job.Trace
 }
 
@@ -123,7 +127,7 @@ func (m *Message) read(tenant string) (*request, *Problem) {
 	if operations[r.operation].body && r.operation != "check-in" && len(bytes.TrimSpace(r.body)) == 0 {
 		return nil, newProblem(http.StatusBadRequest, "the message is empty; it must have a JSON document")
 	}
-	r.from = origin{m.Repeated, m.Published, m.trace()}
+	r.from = origin{m.Repeated, m.Published, cmp.Or(m.Identity, event.identity), m.trace()}
 	if r.from.published.IsZero() {
 		r.from.published = event.time
 	}
@@ -165,6 +169,7 @@ type event struct {
 	data               []byte
 	contentType        string
 	operation, subject string
+	identity           string
 	time               time.Time
 }
 
@@ -190,6 +195,7 @@ func (m *Message) event() (event, *Problem) {
 	if media != eventMedia {
 		e := event{
 			data: m.Body, contentType: m.ContentType, operation: m.attribute("operation"), subject: m.attribute("subject"),
+			identity: identity(m.attribute("source"), m.attribute("id")),
 		}
 		return e, e.at(m.attribute("specversion"), m.attribute("time"))
 	}
@@ -204,7 +210,10 @@ func (m *Message) event() (event, *Problem) {
 			return event{}, newProblem(http.StatusUnprocessableEntity, "the CloudEvent has no "+required[0])
 		}
 	}
-	e := event{data: s.Data, contentType: s.DataContentType, operation: s.Operation, subject: s.Subject}
+	e := event{
+		data: s.Data, contentType: s.DataContentType, operation: s.Operation, subject: s.Subject,
+		identity: identity(s.Source, s.ID),
+	}
 	if s.DataBase64 != nil {
 		data, err := base64.StdEncoding.DecodeString(*s.DataBase64)
 		if err != nil || s.Data != nil {
@@ -214,6 +223,14 @@ func (m *Message) event() (event, *Problem) {
 		e.data = data
 	}
 	return e, e.at(s.SpecVersion, s.Time)
+}
+
+// identity returns the identity of a CloudEvent: its source and its id.
+func identity(source, id string) string {
+	if id == "" {
+		return ""
+	}
+	return source + " " + id
 }
 
 // at checks the version of the specification, and sets the time, if there are any.

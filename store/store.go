@@ -97,7 +97,8 @@ type Jobs interface {
 	// interrupted one. A job that is not paused keeps its version.
 	Resume(ctx context.Context, name job.Name, version job.Revision, now time.Time) error
 
-	// Trigger inserts a standalone occurrence. It returns ErrNotFound if there is no job of its name. If the job is
+	// Trigger inserts a standalone occurrence. If that occurrence is there already, it stays as it is, even if it is held
+	// or a dead letter, and Trigger returns nil. It returns ErrNotFound if there is no job of its name. If the job is
 	// cancelled concurrently, either the trigger comes first and the occurrence is cancelled with the job, or Trigger
 	// returns ErrNotFound. A replica may have claimed the occurrence in between.
 	Trigger(ctx context.Context, o job.Occurrence) error

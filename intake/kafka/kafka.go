@@ -267,7 +267,10 @@ func (s *Source) putAside(ctx context.Context, client *kgo.Client, r *kgo.Record
 
 // messageOf returns the message of a record.
 func messageOf(r *kgo.Record) intake.Message {
-	m := intake.Message{Body: r.Value, Key: string(r.Key), Published: r.Timestamp, Headers: headersOf(r)}
+	m := intake.Message{
+		Body: r.Value, Key: string(r.Key), Published: r.Timestamp, Headers: headersOf(r),
+		Identity: fmt.Sprintf("%s %d %d", r.Topic, r.Partition, r.Offset),
+	}
 	m.ContentType, m.ContentEncoding = m.Headers["content-type"], m.Headers["content-encoding"]
 	return m
 }

@@ -254,10 +254,10 @@ func TestSecondConsumer(t *testing.T) {
 }
 
 // TestRepeated: the first records of a partition that is assigned to a member are marked as possible repetitions, with
-// the time at which they were produced; later ones are not.
+// the time at which they were produced; later ones are not. Each record has an identity of its own.
 func TestRepeated(t *testing.T) {
 	o := newOffice(t)
-	repeated := map[string]bool{}
+	repeated, identities := map[string]bool{}, map[string]bool{}
 	api := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		from, lines := handlers.InsideOf(r.Context()), json.NewDecoder(r.Body)
 		o.mu.Lock()
@@ -268,12 +268,16 @@ func TestRepeated(t *testing.T) {
 				t.Error(body.Key, err, from.Items[i])
 			}
 			repeated[body.Key] = from.Items[i].Repeated
+			identities[from.Items[i].Identity] = true
 			fmt.Fprintf(w, `{"index":%d,"status":201}`+"\n", i)
 		}
 	})
 	o.publish(0, 30)
 	o.source(api, 10)
 	o.until("all are stored", func() bool { o.mu.Lock(); defer o.mu.Unlock(); return len(repeated) == 90 })
+	if len(identities) != 90 {
+		t.Errorf("there are %d identities, want 90", len(identities))
+	}
 	for key, is := range repeated {
 		_, n, _ := strings.Cut(key, "-")
 		if i, _ := strconv.Atoi(n); is != (i < 10) {

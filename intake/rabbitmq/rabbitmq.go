@@ -178,7 +178,7 @@ func (s *Source) putAside(ctx context.Context, out *outlet, d *amqp.Delivery, wh
 func messageOf(d *amqp.Delivery) intake.Message {
 	m := intake.Message{
 		Body: d.Body, ContentType: d.ContentType, ContentEncoding: d.ContentEncoding, Repeated: d.Redelivered,
-		Published: d.Timestamp,
+		Published: d.Timestamp, Identity: d.MessageId,
 	}
 	for name, value := range d.Headers {
 		if text, ok := value.(string); ok {

@@ -20,6 +20,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	sending "github.com/carillon-scheduler/carillon/callbacks/rabbitmq"
+	"github.com/carillon-scheduler/carillon/handlers"
 	"github.com/carillon-scheduler/carillon/intake"
 	"github.com/carillon-scheduler/carillon/intake/rabbitmq"
 	"github.com/carillon-scheduler/carillon/job"
@@ -55,6 +56,7 @@ type office struct {
 	mu       sync.Mutex
 	keys     []string       // in the order in which they were stored
 	count    map[string]int // how often each was stored
+	identity map[string]string
 	down     bool
 	refused  int           // requests while the store was down
 	released chan struct{} // closed when requests may continue; nil while they need not wait
@@ -62,7 +64,7 @@ type office struct {
 }
 
 func newOffice(t *testing.T) *office {
-	o := &office{T: t, queue: "carillon-intake-" + job.NewToken(), count: map[string]int{}}
+	o := &office{T: t, queue: "carillon-intake-" + job.NewToken(), count: map[string]int{}, identity: map[string]string{}}
 	o.connect()
 	t.Cleanup(func() {
 		o.connect()
@@ -111,7 +113,7 @@ func (o *office) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}
-	lines := json.NewDecoder(r.Body)
+	from, lines := handlers.InsideOf(r.Context()), json.NewDecoder(r.Body)
 	for i := 0; lines.More(); i++ {
 		var body struct{ Key string }
 		if err := lines.Decode(&body); err != nil {
@@ -124,6 +126,7 @@ func (o *office) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if o.count[body.Key]++; o.count[body.Key] == 1 {
 			o.keys = append(o.keys, body.Key)
 		}
+		o.identity[body.Key] = from.Items[i].Identity
 		fmt.Fprintf(w, `{"index":%d,"status":201}`+"\n", i)
 	}
 }
@@ -173,7 +176,7 @@ func (o *office) publish(keys ...string) {
 	var confirms []*amqp.DeferredConfirmation
 	for _, key := range keys {
 		confirm, err := o.ch.PublishWithDeferredConfirm("", o.queue, true, false, amqp.Publishing{
-			DeliveryMode: amqp.Persistent, Body: fmt.Appendf(nil, `{"key":%q}`, key),
+			DeliveryMode: amqp.Persistent, Body: fmt.Appendf(nil, `{"key":%q}`, key), MessageId: "id of " + key,
 		})
 		if err != nil {
 			o.Fatal(err)
@@ -248,6 +251,9 @@ func TestStored(t *testing.T) {
 	for key, n := range o.count {
 		if n > 1 {
 			t.Errorf("%s was stored %d times", key, n)
+		}
+		if o.identity[key] != "id of "+key {
+			t.Errorf("%s has the identity %q", key, o.identity[key])
 		}
 	}
 }

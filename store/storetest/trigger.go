@@ -13,6 +13,7 @@ var triggerTests = []namedTest{
 	{"trigger fires beside the schedule", testTrigger},
 	{"trigger fires while paused, and after a replacement", testTriggerPaused},
 	{"two triggers at one time, and one twice", testTriggerTwice},
+	{"a trigger that is repeated", testTriggerRepeated},
 	{"trigger of no job", testTriggerUnknown},
 	{"a triggered occurrence is cancelled with its job", testTriggerCancel},
 	{"trigger racing a cancel", testTriggerRace},
@@ -100,6 +101,30 @@ func testTriggerTwice(f *fixture) {
 	expect(f, "fired", len(fired), 3)
 	expect(f, "distinct ids", len(ids), 3)
 	expect(f, "distinct delivery ids", len(deliveries), 3)
+}
+
+// testTriggerRepeated: a trigger leaves an occurrence with its id as it is.
+func testTriggerRepeated(f *fixture) {
+	f.put(newPut(name("k"), epoch, time.Hour))
+	o := trigger(name("k"), epoch, 1)
+	f.trigger(o)
+	c := f.claimOne(epoch)
+	f.trigger(o)
+	expect(f, "claimed while it is held", len(f.claim(epoch, 10)), 0)
+
+	again := settlement(c, store.Retry)
+	again.DueAt = epoch.Add(time.Minute)
+	f.settle(again)
+	f.trigger(o)
+	expect(f, "claimed before its retry", len(f.claim(epoch, 10)), 0)
+	c = f.claimOne(epoch.Add(time.Minute))
+	expect(f, "attempt", c.Attempt, 2)
+
+	f.settle(settlement(c, store.Bury))
+	f.trigger(o)
+	expect(f, "claimed when it is dead", len(f.claim(epoch.Add(time.Minute), 10)), 0)
+	expect(f, "dead letters", len(f.deadLetters(store.DeadLetterFilter{})), 1)
+	expect(f, "pending", len(f.pending(name("k"))), 1)
 }
 
 func testTriggerUnknown(f *fixture) {
