@@ -109,6 +109,29 @@ func TestSlow(t *testing.T) {
 	})
 }
 
+// A callback counts as parked until it returns, and for less than a second longer.
+func TestParked(t *testing.T) {
+	on(t, func(f field) {
+		f.take("slow", 10*time.Second)
+		for range policy.SlowInFlight {
+			f.enter("slow")
+		}
+		began := time.Now()
+		for range 4 {
+			f.refused("slow", destinations.Limits{}, "slow has 4 callbacks under way") // until 10, 12.5, 15 and 17.5 s
+		}
+		for _, c := range []struct {
+			millis time.Duration
+			parked int
+		}{{9900, 4}, {11000, 3}, {12400, 3}, {13500, 2}, {14900, 2}, {16000, 1}, {17400, 1}, {18500, 0}} {
+			time.Sleep(time.Until(began.Add(c.millis * time.Millisecond)))
+			if states := f.States(); states[0].Parked != c.parked {
+				t.Errorf("after %d ms, %d are parked, want %d", c.millis, states[0].Parked, c.parked)
+			}
+		}
+	})
+}
+
 // All slow destinations together have no more under way than one fast one, which is not delayed.
 func TestManySlow(t *testing.T) {
 	on(t, func(f field) {
