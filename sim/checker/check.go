@@ -105,6 +105,8 @@ func (k *keyed) check() {
 	k.punctual()
 	k.prompt()
 	k.dropped()
+	k.onlyLatest()
+	k.droppedForCause()
 	k.counts()
 	k.attempts()
 	k.register()

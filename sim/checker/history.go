@@ -143,6 +143,15 @@ func (s Schedule) Between(from, until time.Time) (all []time.Time) {
 	return all
 }
 
+// next returns the next tick of a recurring schedule after one of them, if there is one.
+func (s Schedule) next(tick time.Time) (at time.Time, more bool) {
+	if s.Every == 0 {
+		return at, false
+	}
+	at = tick.Truncate(s.Every).Add(s.Every)
+	return at, !at.After(s.End)
+}
+
 // Job is a job as a client was shown it.
 type Job struct {
 	N                                  int

@@ -37,32 +37,15 @@ func (k *keyed) tooLate(o *Op, at time.Time) (over time.Time, drops bool) {
 	}
 }
 
+// span is a time in which something may keep replicas from occurrences.
+type span struct{ from, to time.Time }
+
 // keptFrom returns the time until which something may have kept replicas from an instant that is too late after a time:
 // pauses of its job, the settings of operators for its tenant, and faults, one after the other.
 func (k *keyed) keptFrom(o *Op, at, over time.Time) time.Time {
-	type span struct{ from, to time.Time }
-	var causes []span
+	causes := k.causes(o, settled)
 	for _, t := range k.Troubles {
 		causes = append(causes, span{t.From, t.To})
-	}
-	for i := range k.Ops {
-		p := &k.Ops[i]
-		ends := p.Kind
-		switch {
-		case p.Kind == Pause && p.Key == k.key:
-			ends = Resume
-		case p.Kind == Settings && p.Tenant == o.Tenant && (p.Paused || p.Most > 0):
-		default:
-			continue
-		}
-		cause := span{p.Invoked, k.Ended}
-		for j := range k.Ops {
-			if e := &k.Ops[j]; e != p && e.Kind == ends && e.Tenant == p.Tenant && (e.Kind == Settings || e.Key == k.key) &&
-				e.succeeded() && e.Invoked.After(p.Returned) && e.Returned.Add(settled).Before(cause.to) {
-				cause.to = e.Returned.Add(settled)
-			}
-		}
-		causes = append(causes, cause)
 	}
 	until := over
 	for range causes {
@@ -73,4 +56,29 @@ func (k *keyed) keptFrom(o *Op, at, over time.Time) time.Time {
 		}
 	}
 	return until
+}
+
+// causes returns the pauses of a put's job, each with some time after its end, and the times in which operators'
+// settings may hold its tenant up.
+func (k *keyed) causes(o *Op, resumed time.Duration) (all []span) {
+	for i := range k.Ops {
+		p := &k.Ops[i]
+		ends, after := p.Kind, settled
+		switch {
+		case p.Kind == Pause && p.Key == k.key:
+			ends, after = Resume, resumed
+		case p.Kind == Settings && p.Tenant == o.Tenant && (p.Paused || p.Most > 0):
+		default:
+			continue
+		}
+		cause := span{p.Invoked, k.Ended}
+		for j := range k.Ops {
+			if e := &k.Ops[j]; e != p && e.Kind == ends && e.Tenant == p.Tenant && (e.Kind == Settings || e.Key == k.key) &&
+				e.succeeded() && e.Invoked.After(k.latest(p)) && e.Returned.Add(after).Before(cause.to) {
+				cause.to = e.Returned.Add(after)
+			}
+		}
+		all = append(all, cause)
+	}
+	return all
 }

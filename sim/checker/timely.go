@@ -12,7 +12,6 @@ const healthy = 60 * time.Second
 // punctual: an instant that is due while its replicas have been healthy for some time fires in time. The acts of other
 // tenants are no cause for lateness, except that their deliveries under way are waited for.
 func (k *keyed) punctual() {
-	const patience = 5 * time.Second // clocks differ by up to 2 s, and a poll takes 1 s
 	seen := map[string]bool{}
 	for _, d := range k.sent {
 		first := !seen[d.ID]
