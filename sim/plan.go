@@ -288,9 +288,10 @@ func (d *drafter) define(o *Op) {
 	}
 	switch n := d.IntN(12); {
 	case n < 4:
-		o.Every = span([]time.Duration{2 * time.Second, 5 * time.Second, 10 * time.Second}[d.IntN(3)])
-		o.End = o.At + d.upTo(70*time.Second) + span(20*time.Second)
-		o.CatchUp = []string{"all", "all", "latest", "none"}[d.IntN(4)]
+		seconds := []int{2, 5, 10, 30}[d.IntN(4)] // the last is longer than a lease
+		o.Every = span(time.Duration(seconds) * time.Second)
+		o.End = o.At + d.upTo(70*time.Second) + max(o.Every, span(20*time.Second))
+		o.CatchUp = []string{"all", "latest", "latest", "none"}[d.IntN(4)]
 		return
 	case n == 4:
 		o.Wait = d.upTo(20*time.Second) + 1
