@@ -459,20 +459,23 @@ func (d *drafter) forbidden() {
 	}
 }
 
-// held adds a crontab that is paused for longer than a lease, so that its rule to catch up decides about its ticks.
+// held adds a crontab that is paused for longer than a lease, in half of the cases beyond its end, so that its rule to
+// catch up decides about its ticks.
 func (d *drafter) held() {
 	d.n++
 	o := Op{
 		At: d.upTo(d.Until.D()), Kind: checker.Put, Key: "held", N: d.n, Attempts: 2, Replica: d.IntN(d.Replicas), Again: 2,
 		Every: span(time.Duration([]int{5, 10, 30}[d.IntN(3)]) * time.Second),
-		CatchUp: []string{"all", "latest", "none"}[d.IntN(3)],
+		CatchUp: []string{"all", "latest", "latest", "none"}[d.IntN(4)],
 	}
 	o.End = o.At + d.upTo(40*time.Second) + max(o.Every, span(20*time.Second))
 	at := o.At + 1000 + d.upTo(8*time.Second)
 	d.Ops = append(d.Ops, o)
 	for _, kind := range []checker.Kind{checker.Pause, checker.Resume} {
 		d.Ops = append(d.Ops, Op{At: at, Kind: kind, Key: o.Key, Replica: d.IntN(d.Replicas), Again: 2})
-		at += span(Lease) + d.upTo(40*time.Second)
+		if at += span(Lease) + d.upTo(40*time.Second); d.IntN(2) == 0 {
+			at = max(at, o.End+span(Lease))
+		}
 	}
 }
 
