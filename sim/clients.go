@@ -66,7 +66,7 @@ func (w *world) begin(o *Op, replica int) checker.Op {
 		Kind: o.Kind, Key: o.Key, Tenant: o.Tenant, Caller: o.Caller, Replica: replica, To: o.To, N: o.N,
 		Invoked: time.Now(),
 		Paused:  o.Paused, Most: o.InFlight, Jobs: o.Jobs, Deadline: o.Deadline.D(), CatchUp: o.CatchUp,
-		Attempts: max(1, o.Attempts),
+		Attempts: max(1, o.Attempts), Retry: record.Retries(o.Initial.D(), o.Longest.D()),
 		Schedule: checker.Schedule{Every: o.Every.D(), End: w.at(o.End)},
 	}
 	for _, s := range o.Instants {
@@ -242,8 +242,8 @@ func callbackOf(o *Op) (callback, members map[string]any) {
 func (w *world) definition(o *Op) map[string]any {
 	callback, _ := callbackOf(o)
 	j := record.Job{
-		Callback: callback, Attempts: o.Attempts, Deadline: o.Deadline.D(), Wait: o.Wait.D(), Steps: o.Steps,
-		Every: o.Every.D(), End: w.at(o.End), CatchUp: o.CatchUp,
+		Callback: callback, Attempts: o.Attempts, Initial: o.Initial.D(), Max: o.Longest.D(), Deadline: o.Deadline.D(),
+		Wait: o.Wait.D(), Steps: o.Steps, Every: o.Every.D(), End: w.at(o.End), CatchUp: o.CatchUp,
 	}
 	for _, at := range o.Instants {
 		j.Instants = append(j.Instants, w.at(at))

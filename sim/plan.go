@@ -54,6 +54,8 @@ type Op struct {
 	Every, End Span   `json:",omitzero"`
 	Attempts   int    `json:",omitzero"`
 	CatchUp    string `json:",omitzero"`
+	// Initial and Longest bound the pauses between attempts; zero as in [record.Job].
+	Initial, Longest Span `json:",omitzero"`
 	// Steps has the instants submitted as the steps of a sequence. Wait is the delay of a job that has no instants, and
 	// Deadline that of its occurrences.
 	Steps          bool `json:",omitzero"`
@@ -286,6 +288,10 @@ func (d *drafter) define(o *Op) {
 		return
 	}
 	o.Attempts = 1 + d.IntN(4)
+	if d.IntN(2) == 0 {
+		o.Initial = []Span{100, 1000, 3000}[d.IntN(3)]
+		o.Longest = o.Initial * Span(1+d.IntN(3))
+	}
 	if d.IntN(5) == 0 {
 		o.Deadline = d.upTo(8*time.Second) + 1000
 	}
@@ -465,7 +471,7 @@ func (d *drafter) held() {
 	d.n++
 	o := Op{
 		At: d.upTo(d.Until.D()), Kind: checker.Put, Key: "held", N: d.n, Attempts: 2, Replica: d.IntN(d.Replicas), Again: 2,
-		Every: span(time.Duration([]int{5, 10, 30}[d.IntN(3)]) * time.Second),
+		Every:   span(time.Duration([]int{5, 10, 30}[d.IntN(3)]) * time.Second),
 		CatchUp: []string{"all", "latest", "latest", "none"}[d.IntN(4)],
 	}
 	o.End = o.At + d.upTo(40*time.Second) + max(o.Every, span(20*time.Second))

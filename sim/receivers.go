@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -124,7 +125,8 @@ func (w *world) receive(ctx context.Context, attempt record.Delivery, takes time
 		attempt.Refuse()
 		return false, callbacks.Permanent(errAnswer)
 	case record.Pauses:
-		return false, callbacks.RetryAfter(errAnswer, 2*time.Second)
+		attempt.Ask(record.Pause)
+		return false, callbacks.RetryAfter(errAnswer, record.Pause)
 	case record.NoReply:
 		wait(20 * time.Millisecond)
 		return true, errNoReply
@@ -318,7 +320,7 @@ func (h *webhooks) take(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", "http://"+deniedAddress.String()+"/")
 		status = http.StatusTemporaryRedirect
 	case failure != nil:
-		w.Header().Set("Retry-After", "2")
+		w.Header().Set("Retry-After", strconv.Itoa(int(record.Pause/time.Second)))
 		status = http.StatusServiceUnavailable
 	}
 	w.WriteHeader(status)

@@ -101,7 +101,7 @@ func (w *world) observed(o *Op, seen checker.Op) {
 func (w *world) begin(o *Op, replica int) checker.Op {
 	seen := checker.Op{
 		Kind: o.Kind, Key: o.Key, Replica: replica, N: o.N, Attempts: o.Attempts, Deadline: o.Deadline, CatchUp: o.CatchUp,
-		Invoked:  time.Now(),
+		Invoked: time.Now(), Retry: record.Retries(0, 0),
 		Schedule: checker.Schedule{Every: o.Every, End: w.at(o.End)},
 	}
 	for _, i := range o.Instants {

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/sim/checker"
@@ -96,7 +97,8 @@ func (r *replica) take(response http.ResponseWriter, request *http.Request) {
 		status = http.StatusGone
 		attempt.Refuse()
 	case record.Pauses:
-		response.Header().Set("Retry-After", "2")
+		attempt.Ask(record.Pause)
+		response.Header().Set("Retry-After", strconv.Itoa(int(record.Pause/time.Second)))
 		status = http.StatusServiceUnavailable
 	case record.NoReply:
 		took = true

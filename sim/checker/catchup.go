@@ -75,7 +75,7 @@ func (k *keyed) needlessly(o *Op, at, over time.Time) string {
 // take their time, or deliveries that have all slots.
 func (k *keyed) kept(o *Op, from, to time.Time) bool {
 	const slow = 200 * time.Millisecond
-	return from.Before(k.Begun.Add(k.Lease)) || slices.ContainsFunc(k.causes(o, 0), func(c span) bool {
+	return from.Before(k.Begun.Add(k.Lease)) || slices.ContainsFunc(k.causes(o.Tenant, 0), func(c span) bool {
 		return c.from.Before(to) && c.to.After(from)
 	}) || slices.ContainsFunc(k.Troubles, func(t Trouble) bool {
 		return t.From.Before(to) && t.To.Add(healthy).After(from)

@@ -69,10 +69,14 @@ func TestDroppedForCause(t *testing.T) {
 	const rule = "nothing is dropped without a cause"
 	pause, resume := told(Pause, 105, 200), func(from float64) Op { return told(Resume, from, 200) }
 	settings := Op{Kind: Settings, Paused: true, Invoked: at(105), Returned: at(105.1), Status: 200}
-	end := func(from float64) Op { return Op{Kind: Settings, Invoked: at(from), Returned: at(from + 0.1), Status: 200} }
+	end := func(from float64) Op {
+		return Op{Kind: Settings, Invoked: at(from), Returned: at(from + 0.1), Status: 200}
+	}
 	elsewhere := pause
 	elsewhere.Key = "other"
-	trouble := func(from, to float64) []Trouble { return []Trouble{{What: "down", Replica: -1, From: at(from), To: at(to)}} }
+	trouble := func(from, to float64) []Trouble {
+		return []Trouble{{What: "down", Replica: -1, From: at(from), To: at(to)}}
+	}
 	failed := attemptAt(110, 1, false)
 	failed.ID, failed.Instant = "triggered", at(109)
 	list := crontab("")
@@ -94,30 +98,30 @@ func TestDroppedForCause(t *testing.T) {
 		dead     bool // the dropped ones are dead letters
 		broken   bool
 	}{
-		"nothing is dropped":                 {put: crontab("latest")},
-		"one is":                             {put: crontab("latest"), dropped: []float64{110}, broken: true},
-		"one of none":                        {put: crontab("none"), dropped: []float64{110}, broken: true},
-		"one is dead":                        {put: crontab("latest"), dropped: []float64{110}, dead: true},
-		"of a job that is replaced":          {put: crontab("latest"), more: []Op{again}, dropped: []float64{110}},
-		"in an outage":                       {put: crontab("latest"), dropped: []float64{110}, troubles: trouble(105, 140)},
-		"an outage was shortly before":       {put: crontab("none"), dropped: []float64{110}, troubles: trouble(50, 60)},
-		"one was long before":                {put: crontab("none"), dropped: []float64{110}, troubles: trouble(40, 49), broken: true},
-		"one came after":                     {put: crontab("none"), dropped: []float64{110}, troubles: trouble(131, 140), broken: true},
-		"the last of the latest":             {put: crontab("latest"), dropped: []float64{150}, troubles: trouble(105, 200), broken: true},
-		"the last of none":                   {put: crontab("none"), dropped: []float64{150}, troubles: trouble(105, 200)},
-		"during a pause":                     {put: crontab("latest"), more: []Op{pause, resume(134)}, dropped: []float64{110, 120}},
-		"the newest of a pause":              {put: crontab("latest"), more: []Op{pause, resume(134)}, dropped: []float64{110, 120, 130}, broken: true},
-		"which may not be the newest":        {put: crontab("latest"), more: []Op{pause, resume(136)}, dropped: []float64{110, 120, 130}},
-		"the newest of a pause, of none":     {put: crontab("none"), more: []Op{pause, resume(134)}, dropped: []float64{110, 120, 130}},
-		"another job was paused":             {put: crontab("none"), more: []Op{elsewhere}, dropped: []float64{110}, broken: true},
-		"an operator paused the tenant":      {put: crontab("none"), more: []Op{settings, end(114)}, dropped: []float64{110}},
-		"and had let it go on before":        {put: crontab("none"), more: []Op{settings, end(113)}, dropped: []float64{120}, broken: true},
-		"beyond the deadline of its job":     {put: list, dropped: []float64{110}, broken: true},
-		"beyond it, after an outage":         {put: list, dropped: []float64{110}, troubles: trouble(105, 117)},
-		"beyond a very short one":            {put: short, dropped: []float64{110}},
-		"while receivers fail":               {put: crontab("none"), dropped: []float64{110}, sent: []Delivery{failed}},
-		"while others have all slots":        {put: crontab("none"), dropped: []float64{110}, sent: busy},
-		"while others have one slot":         {put: crontab("none"), dropped: []float64{110}, sent: busy[:1], broken: true},
+		"nothing is dropped":             {put: crontab("latest")},
+		"one is":                         {put: crontab("latest"), dropped: []float64{110}, broken: true},
+		"one of none":                    {put: crontab("none"), dropped: []float64{110}, broken: true},
+		"one is dead":                    {put: crontab("latest"), dropped: []float64{110}, dead: true},
+		"of a job that is replaced":      {put: crontab("latest"), more: []Op{again}, dropped: []float64{110}},
+		"in an outage":                   {put: crontab("latest"), dropped: []float64{110}, troubles: trouble(105, 140)},
+		"an outage was shortly before":   {put: crontab("none"), dropped: []float64{110}, troubles: trouble(50, 60)},
+		"one was long before":            {put: crontab("none"), dropped: []float64{110}, troubles: trouble(40, 49), broken: true},
+		"one came after":                 {put: crontab("none"), dropped: []float64{110}, troubles: trouble(131, 140), broken: true},
+		"the last of the latest":         {put: crontab("latest"), dropped: []float64{150}, troubles: trouble(105, 200), broken: true},
+		"the last of none":               {put: crontab("none"), dropped: []float64{150}, troubles: trouble(105, 200)},
+		"during a pause":                 {put: crontab("latest"), more: []Op{pause, resume(134)}, dropped: []float64{110, 120}},
+		"the newest of a pause":          {put: crontab("latest"), more: []Op{pause, resume(134)}, dropped: []float64{110, 120, 130}, broken: true},
+		"which may not be the newest":    {put: crontab("latest"), more: []Op{pause, resume(136)}, dropped: []float64{110, 120, 130}},
+		"the newest of a pause, of none": {put: crontab("none"), more: []Op{pause, resume(134)}, dropped: []float64{110, 120, 130}},
+		"another job was paused":         {put: crontab("none"), more: []Op{elsewhere}, dropped: []float64{110}, broken: true},
+		"an operator paused the tenant":  {put: crontab("none"), more: []Op{settings, end(114)}, dropped: []float64{110}},
+		"and had let it go on before":    {put: crontab("none"), more: []Op{settings, end(113)}, dropped: []float64{120}, broken: true},
+		"beyond the deadline of its job": {put: list, dropped: []float64{110}, broken: true},
+		"beyond it, after an outage":     {put: list, dropped: []float64{110}, troubles: trouble(105, 117)},
+		"beyond a very short one":        {put: short, dropped: []float64{110}},
+		"while receivers fail":           {put: crontab("none"), dropped: []float64{110}, sent: []Delivery{failed}},
+		"while others have all slots":    {put: crontab("none"), dropped: []float64{110}, sent: busy},
+		"while others have one slot":     {put: crontab("none"), dropped: []float64{110}, sent: busy[:1], broken: true},
 	} {
 		instants := one.put.Schedule.Between(at(101), at(200))
 		sent := one.sent

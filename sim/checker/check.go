@@ -109,6 +109,7 @@ func (k *keyed) check() {
 	k.droppedForCause()
 	k.counts()
 	k.attempts()
+	k.pauses()
 	k.register()
 	k.historyTold()
 }

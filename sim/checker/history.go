@@ -82,10 +82,12 @@ type Op struct {
 	N        int
 	Schedule Schedule
 	// Deadline is the time after their instants at which occurrences are dropped; zero for none. CatchUp is "none" if
-	// ticks are dropped that no replica could claim within a lease. Attempts is the most of an occurrence.
+	// ticks are dropped that no replica could claim within a lease. Attempts is the most of an occurrence, and Retry bounds
+	// the pauses between them.
 	Deadline time.Duration
 	CatchUp  string
 	Attempts int
+	Retry    Retry
 
 	Invoked, Returned time.Time
 	// Several is set if the request asks for several changes, which are made one after the other, each within its time.
@@ -177,6 +179,8 @@ type Delivery struct {
 	// Took is set if the receiver took responsibility for it, and Told if the replica got to know that. Refused is set if
 	// the receiver refused it for good.
 	Took, Told, Refused bool
+	// Asked is the pause that the receiver asked for.
+	Asked time.Duration
 }
 
 // Trouble is a fault of the world around the service.

@@ -43,7 +43,7 @@ type span struct{ from, to time.Time }
 // keptFrom returns the time until which something may have kept replicas from an instant that is too late after a time:
 // pauses of its job, the settings of operators for its tenant, and faults, one after the other.
 func (k *keyed) keptFrom(o *Op, at, over time.Time) time.Time {
-	causes := k.causes(o, settled)
+	causes := k.causes(o.Tenant, settled)
 	for _, t := range k.Troubles {
 		causes = append(causes, span{t.From, t.To})
 	}
@@ -58,16 +58,16 @@ func (k *keyed) keptFrom(o *Op, at, over time.Time) time.Time {
 	return until
 }
 
-// causes returns the pauses of a put's job, each with some time after its end, and the times in which operators'
-// settings may hold its tenant up.
-func (k *keyed) causes(o *Op, resumed time.Duration) (all []span) {
+// causes returns the pauses of the job, each with some time after its end, and the times in which operators' settings
+// may hold its tenant up.
+func (k *keyed) causes(tenant string, resumed time.Duration) (all []span) {
 	for i := range k.Ops {
 		p := &k.Ops[i]
 		ends, after := p.Kind, settled
 		switch {
 		case p.Kind == Pause && p.Key == k.key:
 			ends, after = Resume, resumed
-		case p.Kind == Settings && p.Tenant == o.Tenant && (p.Paused || p.Most > 0):
+		case p.Kind == Settings && p.Tenant == tenant && (p.Paused || p.Most > 0):
 		default:
 			continue
 		}

@@ -2,6 +2,7 @@ package record
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -15,6 +16,8 @@ import (
 type Job struct {
 	Callback map[string]any
 	Attempts int
+	// Initial and Max bound the pauses between attempts; zero is 500 ms and 4 s.
+	Initial, Max time.Duration
 	// Deadline is that of its occurrences; zero for none.
 	Deadline time.Duration
 	// Every, with End and CatchUp, makes a crontab. Wait makes a delay. Else there are instants, which may be submitted as
@@ -30,9 +33,12 @@ type Job struct {
 // Body returns the body of a request that submits it.
 func (j *Job) Body() map[string]any {
 	instant := func(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+	retry := Retries(j.Initial, j.Max)
 	d := map[string]any{
 		"callback": j.Callback,
-		"retry":    map[string]any{"maxAttempts": max(1, j.Attempts), "initial": "500ms", "max": "4s"},
+		"retry": map[string]any{
+			"maxAttempts": max(1, j.Attempts), "initial": retry.Initial.String(), "max": retry.Max.String(),
+		},
 	}
 	if j.Deadline > 0 {
 		d["deadline"] = j.Deadline.String()
@@ -59,6 +65,13 @@ func (j *Job) Body() map[string]any {
 		d["schedules"] = schedules
 	}
 	return d
+}
+
+// Retries returns the pauses between attempts of a job with such bounds, as the checker knows them.
+func Retries(initial, longest time.Duration) checker.Retry {
+	return checker.Retry{
+		Initial: cmp.Or(initial, 500*time.Millisecond), Max: cmp.Or(longest, 4*time.Second), Factor: 2, // the default
+	}
 }
 
 // Batch gives each put of a batch its part of the batch's own answer. It returns the next instants that the answer

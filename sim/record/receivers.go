@@ -23,6 +23,9 @@ const (
 	NoReply                   // it takes the delivery, and its answer is lost
 )
 
+// Pause is that for which receivers ask.
+const Pause = 2 * time.Second
+
 // Behave draws how a receiver behaves. Sick ones fail three times as often.
 func Behave(r *rand.Rand, sick bool) Behaviour {
 	d := r.IntN(100)

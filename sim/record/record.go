@@ -119,6 +119,13 @@ func (d Delivery) Refuse() {
 	d.record.history.Deliveries[d.index].Refused = true
 }
 
+// Ask notes that the receiver asks for a pause before the next attempt.
+func (d Delivery) Ask(pause time.Duration) {
+	d.record.lock.Lock()
+	defer d.record.lock.Unlock()
+	d.record.history.Deliveries[d.index].Asked = pause
+}
+
 // Idle returns the time since the last attempt began, or since the beginning.
 func (r *Record) Idle() time.Duration {
 	r.lock.Lock()
