@@ -66,7 +66,7 @@ func (w *world) begin(o *Op, replica int) checker.Op {
 		Kind: o.Kind, Key: o.Key, Tenant: o.Tenant, Caller: o.Caller, Replica: replica, To: o.To, N: o.N,
 		Invoked: time.Now(),
 		Paused:  o.Paused, Most: o.InFlight, Jobs: o.Jobs, Deadline: o.Deadline.D(), CatchUp: o.CatchUp,
-		Attempts: max(1, o.Attempts), Retry: record.Retries(o.Initial.D(), o.Longest.D()),
+		Attempts: max(1, o.Attempts), Retry: retry(o),
 		Schedule: checker.Schedule{Every: o.Every.D(), End: w.at(o.End)},
 	}
 	for _, s := range o.Instants {
@@ -178,7 +178,7 @@ func (w *world) compose(o *Op) (method, path, body string, headers []string) {
 		return "POST", "/v1/jobs/batch", body, append(headers, "Content-Type", "application/x-ndjson")
 	case checker.Amend:
 		callback, members := callbackOf(o)
-		for _, of := range []string{"to", "takes", "url"} { // the job may have those of another type
+		for _, of := range []string{"to", "takes", "fails", "url"} { // the job may have those of another type
 			if _, set := members[of]; !set {
 				members[of] = nil
 			}
@@ -235,14 +235,25 @@ func callbackOf(o *Op) (callback, members map[string]any) {
 	if o.Takes > 0 {
 		members["takes"] = o.Takes
 	}
+	if o.Fails > 0 {
+		members["fails"] = o.Fails
+	}
 	return map[string]any{"type": "sim", "data": members}, members
+}
+
+// retry returns the bounds of the pauses of a put's job.
+func retry(o *Op) checker.Retry {
+	if o.Initial == 0 {
+		return record.Retry
+	}
+	return checker.Retry{Initial: o.Initial.D(), Max: o.Longest.D(), Factor: float64(o.Factor)}
 }
 
 // definition makes the job of a put.
 func (w *world) definition(o *Op) map[string]any {
 	callback, _ := callbackOf(o)
 	j := record.Job{
-		Callback: callback, Attempts: o.Attempts, Initial: o.Initial.D(), Max: o.Longest.D(), Deadline: o.Deadline.D(),
+		Callback: callback, Attempts: o.Attempts, Retry: retry(o), Deadline: o.Deadline.D(),
 		Wait: o.Wait.D(), Steps: o.Steps, Every: o.Every.D(), End: w.at(o.End), CatchUp: o.CatchUp,
 	}
 	for _, at := range o.Instants {

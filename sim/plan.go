@@ -54,8 +54,9 @@ type Op struct {
 	Every, End Span   `json:",omitzero"`
 	Attempts   int    `json:",omitzero"`
 	CatchUp    string `json:",omitzero"`
-	// Initial and Longest bound the pauses between attempts; zero as in [record.Job].
+	// Initial and Longest bound the pauses between attempts, which grow by Factor; zero as in [record.Retry].
 	Initial, Longest Span `json:",omitzero"`
+	Factor           int  `json:",omitzero"`
 	// Steps has the instants submitted as the steps of a sequence. Wait is the delay of a job that has no instants, and
 	// Deadline that of its occurrences.
 	Steps          bool `json:",omitzero"`
@@ -67,6 +68,8 @@ type Op struct {
 	// 0 if receivers behave at random.
 	To    string `json:",omitzero"`
 	Takes Span   `json:",omitzero"`
+	// Fails is the number of attempts at each occurrence that the receiver refuses, before it takes one at once.
+	Fails int `json:",omitzero"`
 	// Paused, Jobs and InFlight are the settings and the quota that an operator gives to a tenant.
 	Paused         bool `json:",omitzero"`
 	Jobs, InFlight int  `json:",omitzero"`
@@ -152,6 +155,9 @@ func NewPlan(seed uint64) *Plan {
 	}
 	if r.IntN(6) == 0 {
 		d.held()
+	}
+	if r.IntN(6) == 0 {
+		d.retried()
 	}
 	faults := r.IntN(9)
 	if r.IntN(16) == 0 {
@@ -289,8 +295,7 @@ func (d *drafter) define(o *Op) {
 	}
 	o.Attempts = 1 + d.IntN(4)
 	if d.IntN(2) == 0 {
-		o.Initial = []Span{100, 1000, 3000}[d.IntN(3)]
-		o.Longest = o.Initial * Span(1+d.IntN(3))
+		d.policy(o)
 	}
 	if d.IntN(5) == 0 {
 		o.Deadline = d.upTo(8*time.Second) + 1000
@@ -483,6 +488,26 @@ func (d *drafter) held() {
 			at = max(at, o.End+span(Lease))
 		}
 	}
+}
+
+// policy gives a put a policy of its own for the pauses between attempts.
+func (d *drafter) policy(o *Op) {
+	o.Initial = []Span{100, 1000, 3000}[d.IntN(3)]
+	o.Longest = o.Initial * Span(1+d.IntN(3))
+	o.Factor = []int{1, 2, 10}[d.IntN(3)]
+}
+
+// retried adds a job whose receiver refuses the first attempts at each occurrence.
+func (d *drafter) retried() {
+	d.n++
+	o := Op{
+		At: d.upTo(d.Until.D()), Kind: checker.Put, Key: "retried", N: d.n, Attempts: 4, Fails: 1 + d.IntN(3),
+		Replica: d.IntN(d.Replicas), Again: 2,
+	}
+	d.policy(&o)
+	at := o.At + 1000 + d.upTo(20*time.Second)
+	o.Instants = []Span{at, at + span(15*time.Second)}
+	d.Ops = append(d.Ops, o)
 }
 
 // backlog adds a tenant with some hundreds of occurrences that are due at one moment and whose receivers take their

@@ -30,6 +30,7 @@ type data struct {
 	To      string         `json:"to"`
 	Payload record.Payload `json:"payload"`
 	Takes   Span           `json:"takes,omitzero"` // as in [Op]
+	Fails   int            `json:"fails,omitzero"`
 }
 
 // Type implements [callbacks.Sender].
@@ -81,7 +82,13 @@ func (s *sender) Send(ctx context.Context, d callbacks.Delivery) error {
 		Begun: time.Now(), Local: s.clock.now().Round(0),
 	}
 	attempt := s.record.Delivery(seen)
-	took, err := s.receive(ctx, attempt, decoded(d.Data).Takes.D())
+	took, err := d.Attempt > decoded(d.Data).Fails, error(nil)
+	switch {
+	case !took:
+		err = errAnswer
+	case decoded(d.Data).Fails == 0:
+		took, err = s.receive(ctx, attempt, decoded(d.Data).Takes.D())
+	}
 	ended := time.Now()
 	s.standStill()
 	if err == nil && ctx.Err() != nil {

@@ -71,8 +71,8 @@ func (k *keyed) needlessly(o *Op, at, over time.Time) string {
 }
 
 // kept reports whether something may have kept the replicas from an occurrence of a put's job in a time, or some time
-// before: a fault or its consequences, a pause of the job, an operator's settings for its tenant, receivers that fail or
-// take their time, or deliveries that have all slots.
+// before: a fault or its consequences, a pause of the job, an operator's settings for its tenant, receivers that fail
+// or take their time, or deliveries that have all slots.
 func (k *keyed) kept(o *Op, from, to time.Time) bool {
 	const slow = 200 * time.Millisecond
 	return from.Before(k.Begun.Add(k.Lease)) || slices.ContainsFunc(k.causes(o.Tenant, 0), func(c span) bool {

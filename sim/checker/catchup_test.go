@@ -124,7 +124,7 @@ func TestDroppedForCause(t *testing.T) {
 		"while others have one slot":     {put: crontab("none"), dropped: []float64{110}, sent: busy[:1], broken: true},
 	} {
 		instants := one.put.Schedule.Between(at(101), at(200))
-		sent := one.sent
+		sent := slices.Clone(one.sent)
 		for _, i := range instants {
 			if !slices.ContainsFunc(one.dropped, func(s float64) bool { return at(s).Equal(i) }) {
 				sent = append(sent, attemptAt(i.Sub(begun).Seconds(), 1, true))

@@ -81,9 +81,9 @@ type Op struct {
 	// N is the payload of a put or an amendment: no two operations have the same.
 	N        int
 	Schedule Schedule
-	// Deadline is the time after their instants at which occurrences are dropped; zero for none. CatchUp is "none" if
-	// ticks are dropped that no replica could claim within a lease. Attempts is the most of an occurrence, and Retry bounds
-	// the pauses between them.
+	// Deadline is the time after their instants at which occurrences are dropped; zero for none. CatchUp is the rule for
+	// ticks that no replica could claim within a lease. Attempts is the most of an occurrence, and Retry bounds the pauses
+	// between them.
 	Deadline time.Duration
 	CatchUp  string
 	Attempts int

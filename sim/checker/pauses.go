@@ -21,15 +21,16 @@ func (r Retry) bound(number int) time.Duration {
 	return min(bound, r.Max)
 }
 
-// pauses: a failed attempt is followed by the next one no sooner than its receiver asked, by the clocks of the replicas,
-// and, if nothing disturbs, no later than the bound of its job's pauses, or that time.
+// pauses: a failed attempt is followed by the next one no sooner than its receiver asked, by the clocks of the
+// replicas, and, if nothing disturbs, no later than the bound of its job's pauses, or that time.
 func (k *keyed) pauses() {
 	const poll = 2 * time.Second // with four replicas or more, another one may have the turn
 	last := map[string]*Delivery{}
 	for _, d := range k.sent {
 		before := last[d.ID]
 		last[d.ID] = d
-		if before == nil || k.outcome(before) != "retried" || k.tooLateFor(before) || k.changedBetween(before.Begun, d.Begun) {
+		if before == nil || k.outcome(before) != "retried" || k.tooLateFor(before) ||
+			k.changedBetween(before.Begun, d.Begun) {
 			continue
 		}
 		if pause := d.Local.Sub(before.Local); pause < before.Asked && !k.stepped(before) && !k.stepped(d) {
@@ -39,8 +40,8 @@ func (k *keyed) pauses() {
 		most, known := k.longestPause(before)
 		pause := d.Begun.Sub(before.Ended)
 		if known && pause > most && pause > most+k.Prompt+poll+k.spread() && !k.delayed(before, d) {
-			k.report("pauses keep their bounds", d.Begun, "instant %s was sent again %s after attempt %d, and its pause is %s at "+
-				"most", k.clock(d.Instant), pause, before.Attempt, most)
+			k.report("pauses keep their bounds", d.Begun, "instant %s was sent again %s after attempt %d, and its pause "+
+				"is %s at most", k.clock(d.Instant), pause, before.Attempt, most)
 		}
 	}
 }

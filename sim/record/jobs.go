@@ -2,7 +2,6 @@ package record
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -16,8 +15,7 @@ import (
 type Job struct {
 	Callback map[string]any
 	Attempts int
-	// Initial and Max bound the pauses between attempts; zero is 500 ms and 4 s.
-	Initial, Max time.Duration
+	Retry    checker.Retry
 	// Deadline is that of its occurrences; zero for none.
 	Deadline time.Duration
 	// Every, with End and CatchUp, makes a crontab. Wait makes a delay. Else there are instants, which may be submitted as
@@ -33,11 +31,11 @@ type Job struct {
 // Body returns the body of a request that submits it.
 func (j *Job) Body() map[string]any {
 	instant := func(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
-	retry := Retries(j.Initial, j.Max)
 	d := map[string]any{
 		"callback": j.Callback,
 		"retry": map[string]any{
-			"maxAttempts": max(1, j.Attempts), "initial": retry.Initial.String(), "max": retry.Max.String(),
+			"maxAttempts": max(1, j.Attempts), "initial": j.Retry.Initial.String(), "max": j.Retry.Max.String(),
+			"factor": j.Retry.Factor,
 		},
 	}
 	if j.Deadline > 0 {
@@ -67,12 +65,8 @@ func (j *Job) Body() map[string]any {
 	return d
 }
 
-// Retries returns the pauses between attempts of a job with such bounds, as the checker knows them.
-func Retries(initial, longest time.Duration) checker.Retry {
-	return checker.Retry{
-		Initial: cmp.Or(initial, 500*time.Millisecond), Max: cmp.Or(longest, 4*time.Second), Factor: 2, // the default
-	}
-}
+// Retry is the policy of jobs that have no other one.
+var Retry = checker.Retry{Initial: 500 * time.Millisecond, Max: 4 * time.Second, Factor: 2}
 
 // Batch gives each put of a batch its part of the batch's own answer. It returns the next instants that the answer
 // names, or empty texts.

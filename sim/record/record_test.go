@@ -23,6 +23,7 @@ func TestRecord(t *testing.T) {
 		first := r.Delivery(checker.Delivery{Key: "a", Begun: time.Now()})
 		time.Sleep(time.Second)
 		r.Delivery(checker.Delivery{Key: "b", Begun: time.Now()})
+		first.Ask(record.Pause)
 		first.End(time.Now(), true, false)
 		time.Sleep(time.Second)
 		if idle := r.Idle(); idle != time.Second {
@@ -36,7 +37,7 @@ func TestRecord(t *testing.T) {
 		if h.Slots != 3 || len(h.Ops) != 3 || h.Ops[2].ID != 2 || h.Ops[2].Key != "c" || len(h.Final.Unread) != 1 {
 			t.Errorf("it is %+v", h)
 		}
-		if d := h.Deliveries; len(d) != 2 || !d[0].Took || d[0].Told || d[0].Ended.Sub(d[0].Begun) != time.Second ||
+		if d := h.Deliveries; len(d) != 2 || d[0].Asked != record.Pause || !d[0].Took || d[0].Told || d[0].Ended.Sub(d[0].Begun) != time.Second ||
 			d[1].Took || d[1].Ended.Before(h.Ended) {
 			t.Errorf("the deliveries are %+v", d)
 		}
@@ -169,7 +170,10 @@ func TestJob(t *testing.T) {
 				`{"delay_period":2,"delay_unit":"second","type":"wait_certain_period"},{"type":"job"},` +
 				`{"delay_period":3,"delay_unit":"second","type":"wait_certain_period"},{"type":"job"}]`,
 		},
-		{record.Job{Attempts: 3}, `"maxAttempts":3`},
+		{
+			record.Job{Attempts: 3, Retry: checker.Retry{Initial: time.Second, Max: 2 * time.Second, Factor: 3}},
+			`"retry":{"factor":3,"initial":"1s","max":"2s","maxAttempts":3}`,
+		},
 	} {
 		if b, err := json.Marshal(c.Body()); err != nil || !strings.Contains(string(b), c.want) {
 			t.Errorf("%s, %v; want %s", b, err, c.want)
