@@ -181,8 +181,8 @@ func callbackOf(o *Op) map[string]any {
 // definition makes the job of a put.
 func (w *world) definition(o *Op) map[string]any {
 	j := record.Job{
-		Callback: callbackOf(o), Attempts: o.Attempts, Retry: record.Retry, Deadline: o.Deadline, Wait: o.Wait, Steps: o.Steps,
-		Every: o.Every, End: w.at(o.End), CatchUp: o.CatchUp,
+		Callback: callbackOf(o), Attempts: o.Attempts, Retry: record.Retry, Deadline: o.Deadline, Wait: o.Wait,
+		Steps: o.Steps, Every: o.Every, End: w.at(o.End), CatchUp: o.CatchUp,
 	}
 	for _, at := range o.Instants {
 		j.Instants = append(j.Instants, w.at(at))

@@ -47,6 +47,31 @@ func (k *keyed) counts() {
 	compare("all occurrences", j.Delivered+j.Failed+j.Missed, t.planned)
 	compare("the delivered ones", j.Delivered, t.delivered)
 	compare("the failed ones", j.Failed, t.failed)
+	if at, outcome := k.lastOutcome(put); outcome != "" && (j.Last.Outcome != outcome || !j.Last.Instant.Equal(at)) {
+		k.report("the last outcome is told", k.Ended, "the last outcome is %q at %s, and must be %q at %s",
+			j.Last.Outcome, k.clock(j.Last.Instant), outcome, k.clock(at))
+	}
+}
+
+// lastOutcome returns the latest instant of a put's finished job, and its outcome; no outcome if it is in doubt: the
+// instant was at hand when the job was put, its end may not be counted, or a replica does not know that it was taken.
+func (k *keyed) lastOutcome(put *Op) (at time.Time, outcome string) {
+	instants := put.Schedule.Between(put.Returned.Add(max(put.Ahead, wrong)), k.Ended)
+	if len(instants) == 0 {
+		return at, ""
+	}
+	at = slices.MaxFunc(instants, time.Time.Compare)
+	switch {
+	case k.isDead(at) && !k.uncountedFailure(at):
+		return at, "failed"
+	case k.isDead(at), k.uncounted(put, at), k.passedBefore(put, at):
+		return at, ""
+	case k.toldFor(at):
+		return at, "delivered"
+	case !k.taken(at):
+		return at, "missed"
+	}
+	return at, ""
 }
 
 // countedPut returns the put that certainly made the job of the final reading, if its counts can be known: all other

@@ -96,3 +96,72 @@ func TestCounts(t *testing.T) {
 		}
 	}
 }
+
+// TestLastOutcome: a finished job shows its latest instant, with the outcome that this had. It may show another one only
+// if a failure or a miss may be uncounted, or if nobody knows whether it was taken.
+func TestLastOutcome(t *testing.T) {
+	put := Op{
+		Kind: Put, Key: "k", N: 1, Invoked: at(1), Returned: at(1.1), Status: 201, Attempts: 2, Deadline: 10 * time.Second,
+		Schedule: Schedule{Instants: []time.Time{at(40), at(20)}},
+	}
+	crontab := put
+	crontab.Schedule, crontab.CatchUp = Schedule{Every: 20 * time.Second, End: at(59)}, "none"
+	soon, ahead := put, put
+	soon.Returned = at(38)
+	ahead.Ahead = 40 * time.Second
+	redrive := told(Redrive, 70, 200)
+	redrive.Redriven = 1
+	taken := []Delivery{attemptAt(20, 1, true), attemptAt(40, 1, true)}
+	failed := []Delivery{attemptAt(20, 1, true), attemptAt(40, 1, false), attemptAt(40, 2, false)}
+	unheard := attemptAt(40, 1, true)
+	unheard.Told = false
+	dead := []Dead{{DeliveryID: at(40).String(), Instant: at(40), Attempt: 2}}
+	stall := []Trouble{{What: "stall", Replica: 1, From: at(41), To: at(50)}}
+	outage := []Trouble{{What: "down", Replica: -1, From: at(41), To: at(55)}}
+	for name, one := range map[string]struct {
+		ops      []Op
+		sent     []Delivery
+		dead     []Dead
+		troubles []Trouble
+		state    string
+		last     float64
+		outcome  string
+		broken   bool
+	}{
+		"it was delivered":            {sent: taken, last: 40, outcome: "delivered"},
+		"the one before is shown":     {sent: taken, last: 20, outcome: "delivered", broken: true},
+		"it is shown as failed":       {sent: taken, last: 40, outcome: "failed", broken: true},
+		"none is shown":               {sent: taken, broken: true},
+		"none, but it is not over":    {sent: taken, state: "scheduled"},
+		"the last tick":               {ops: []Op{crontab}, sent: taken, last: 40, outcome: "delivered"},
+		"a tick beyond the end":       {ops: []Op{crontab}, sent: taken, last: 60, outcome: "delivered", broken: true},
+		"it failed":                   {sent: failed, dead: dead, last: 40, outcome: "failed"},
+		"it is shown as delivered":    {sent: failed, dead: dead, last: 40, outcome: "delivered", broken: true},
+		"its failure is not counted":  {sent: failed, dead: dead, troubles: stall, last: 40, outcome: "delivered"},
+		"it was missed":               {sent: taken[:1], last: 40, outcome: "missed"},
+		"that is not shown":           {sent: taken[:1], last: 40, outcome: "delivered", broken: true},
+		"it may not be counted":       {sent: taken[:1], troubles: outage, last: 40, outcome: "delivered"},
+		"it is not known to be taken": {sent: []Delivery{taken[0], unheard}, last: 40, outcome: "missed"},
+		"it was at hand":              {ops: []Op{soon}, sent: taken, last: 20, outcome: "delivered"},
+		"or it was by a fast clock":   {ops: []Op{ahead}, sent: taken, last: 20, outcome: "delivered"},
+		"some were redriven":          {ops: []Op{put, redrive}, sent: taken, last: 40, outcome: "failed"},
+	} {
+		if one.ops == nil {
+			one.ops = []Op{put}
+		}
+		if one.state == "" {
+			one.state = "finished"
+		}
+		h := history(one.ops, one.sent...)
+		h.Settles, h.CountsApart, h.Troubles = time.Second, true, one.troubles
+		h.Final.Dead = map[string][]Dead{"k": one.dead}
+		j := Job{N: 1, State: one.state, Counted: true, Last: Outcome{Outcome: one.outcome}}
+		if one.outcome != "" {
+			j.Last.Instant = at(one.last)
+		}
+		h.Final.Jobs = map[string]Job{"k": j}
+		if got := slices.Contains(broken(h), "the last outcome is told"); got != one.broken {
+			t.Errorf("%s: it is broken: %v, by %v", name, got, Check(h))
+		}
+	}
+}

@@ -161,6 +161,13 @@ type Job struct {
 	Pending, Delivered, Failed, Missed int
 	Counted                            bool // Delivered, Failed and Missed are known
 	Held                               int  // of the occurrences shown
+	Last                               Outcome
+}
+
+// Outcome is the outcome of a job's latest instant that has ended; empty if none is shown.
+type Outcome struct {
+	Outcome string
+	Instant time.Time
 }
 
 // Delivery is one attempt as a receiver saw it.

@@ -82,9 +82,10 @@ func jobOf(body []byte) (checker.Job, error) {
 		Pending, Missed int
 		Outcomes        *struct{ Delivered, Failed, Missed int }
 		Occurrences     []struct{ State string }
+		LastOutcome     checker.Outcome
 	}
 	err := decode(body, &s)
-	j := checker.Job{N: s.Callback.Data.Payload.N, State: s.State, Pending: s.Pending, Missed: s.Missed}
+	j := checker.Job{N: s.Callback.Data.Payload.N, State: s.State, Pending: s.Pending, Missed: s.Missed, Last: s.LastOutcome}
 	if s.Outcomes != nil {
 		j.Counted, j.Delivered, j.Failed = true, s.Outcomes.Delivered, s.Outcomes.Failed
 	}

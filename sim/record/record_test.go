@@ -78,9 +78,11 @@ func TestTold(t *testing.T) {
 		{
 			kind: checker.Get, Answer: record.Answer{Status: 200, Body: []byte(`{"state":"scheduled","pending":3,"missed":1,
 				"callback":{"data":{"payload":{"n":7}}},"outcomes":{"delivered":4,"failed":5,"missed":1},
-				"occurrences":[{"state":"claimed"},{"state":"waiting"}]}`)},
+				"occurrences":[{"state":"claimed"},{"state":"waiting"}],
+				"lastOutcome":{"outcome":"failed","instant":"2026-03-01T12:00:00.000Z"}}`)},
 			want: checker.Op{Status: 200, Shown: checker.Job{
 				N: 7, State: "scheduled", Pending: 3, Missed: 1, Counted: true, Delivered: 4, Failed: 5, Held: 1,
+				Last: checker.Outcome{Outcome: "failed", Instant: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)},
 			}},
 		},
 	} {
