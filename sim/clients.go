@@ -66,8 +66,11 @@ func (w *world) begin(o *Op, replica int) checker.Op {
 		Kind: o.Kind, Key: o.Key, Tenant: o.Tenant, Caller: o.Caller, Replica: replica, To: o.To, N: o.N,
 		Invoked: time.Now(),
 		Paused:  o.Paused, Most: o.InFlight, Jobs: o.Jobs, Deadline: o.Deadline.D(), CatchUp: o.CatchUp,
-		Attempts: max(1, o.Attempts), Retry: retry(o),
+		Attempts: o.Attempts, Retry: retry(o),
 		Schedule: checker.Schedule{Every: o.Every.D(), End: w.at(o.End)},
+	}
+	if o.Kind != checker.Amend {
+		seen.Attempts = max(1, o.Attempts)
 	}
 	for _, s := range o.Instants {
 		seen.Schedule.Instants = append(seen.Schedule.Instants, w.at(s))
@@ -183,8 +186,11 @@ func (w *world) compose(o *Op) (method, path, body string, headers []string) {
 				members[of] = nil
 			}
 		}
-		patch := encoded(map[string]any{"callback": callback})
-		return "PATCH", path, patch, append(headers, "Content-Type", "application/merge-patch+json")
+		patch := map[string]any{"callback": callback}
+		if o.Attempts > 0 {
+			patch["retry"] = record.Policy(o.Attempts, retry(o))
+		}
+		return "PATCH", path, encoded(patch), append(headers, "Content-Type", "application/merge-patch+json")
 	case checker.Settings:
 		d := map[string]any{"paused": o.Paused}
 		if o.InFlight > 0 {
@@ -241,7 +247,7 @@ func callbackOf(o *Op) (callback, members map[string]any) {
 	return map[string]any{"type": "sim", "data": members}, members
 }
 
-// retry returns the bounds of the pauses of a put's job.
+// retry returns the bounds of the pauses of a put's job, or of an amended one.
 func retry(o *Op) checker.Retry {
 	if o.Initial == 0 {
 		return record.Retry

@@ -52,8 +52,9 @@ type Op struct {
 	// Instants are times from the beginning; Every and End belong to a recurring schedule.
 	Instants   []Span `json:",omitzero"`
 	Every, End Span   `json:",omitzero"`
-	Attempts   int    `json:",omitzero"`
 	CatchUp    string `json:",omitzero"`
+	// Attempts is the most of an occurrence; an amendment without it leaves the policy alone.
+	Attempts int `json:",omitzero"`
 	// Initial and Longest bound the pauses between attempts, which grow by Factor; zero as in [record.Retry].
 	Initial, Longest Span `json:",omitzero"`
 	Factor           int  `json:",omitzero"`
@@ -287,15 +288,20 @@ func (d *drafter) kind() checker.Kind {
 	}
 }
 
-// define gives a put, a creation or an amendment its payload, and its schedule.
+// define gives a put, a creation or an amendment its payload, its retry policy, and its schedule. An amendment has no
+// schedule, and in half of the cases no policy.
 func (d *drafter) define(o *Op) {
 	d.n++
-	if o.N = d.n; o.Kind == checker.Amend {
+	o.N = d.n
+	if o.Kind == checker.Amend && d.IntN(2) == 0 {
 		return
 	}
 	o.Attempts = 1 + d.IntN(4)
 	if d.IntN(2) == 0 {
 		d.policy(o)
+	}
+	if o.Kind == checker.Amend {
+		return
 	}
 	if d.IntN(5) == 0 {
 		o.Deadline = d.upTo(8*time.Second) + 1000

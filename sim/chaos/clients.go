@@ -160,7 +160,9 @@ func (w *world) compose(o *Op) (method, path string, body []byte, header http.He
 		return http.MethodPost, "/v1/jobs/batch", body, header
 	case checker.Amend:
 		header.Set("Content-Type", "application/merge-patch+json")
-		return http.MethodPatch, path, encoded(map[string]any{"callback": callbackOf(o)}), header
+		return http.MethodPatch, path, encoded(map[string]any{
+			"callback": callbackOf(o), "retry": record.Policy(o.Attempts, record.Retry),
+		}), header
 	case checker.Cancel:
 		return http.MethodDelete, path, nil, header
 	case checker.Pause, checker.Resume, checker.Trigger:

@@ -89,15 +89,23 @@ func (k *keyed) outcome(d *Delivery) (outcome string) {
 
 // mostAttempts returns the most attempts that some job of the key allows; 0 if that is unknown.
 func (k *keyed) mostAttempts() (most int) {
-	for _, o := range k.ops {
-		if (o.Kind == Put || o.Kind == Create) && o.maybe() {
-			if o.Attempts == 0 {
-				return 0
-			}
-			most = max(most, o.Attempts)
+	for _, o := range k.policies() {
+		if o.Attempts == 0 {
+			return 0
 		}
+		most = max(most, o.Attempts)
 	}
 	return most
+}
+
+// policies returns the operations that may have given the key's job a retry policy.
+func (k *keyed) policies() (all []*Op) {
+	for _, o := range k.ops {
+		if (o.Kind == Put || o.Kind == Create || o.Kind == Amend && o.Attempts > 0) && o.maybe() {
+			all = append(all, o)
+		}
+	}
+	return all
 }
 
 // mayClaimInVain reports whether a fault may have kept a claim of some replica in a time from its outcome: a crash, a

@@ -15,6 +15,10 @@ func TestAttempts(t *testing.T) {
 	redrive.Redriven = 1
 	cancel, again := told(Cancel, 32, 200), told(Put, 33, 201)
 	again.N, again.Attempts, again.Schedule = 2, 2, put.Schedule
+	amend := told(Amend, 10, 200)
+	amend.N, amend.Attempts = 3, 3
+	refused, same := amend, amend
+	refused.Status, refused.Unchanged, same.Attempts = 412, true, 0
 	sent := func(from float64, number int) Delivery {
 		d := attemptAt(30, number, false)
 		d.Begun, d.Ended, d.Local = at(from), at(from+0.1), at(from)
@@ -58,6 +62,9 @@ func TestAttempts(t *testing.T) {
 		"receivers are no cause":       {sent: []Delivery{sent(40, 2)}, troubles: receivers, broken: true},
 		"a clock is no cause":          {sent: []Delivery{sent(40, 2)}, troubles: clock, broken: true},
 		"one more than there may be":   {sent: []Delivery{sent(30, 1), sent(34, 2), sent(40, 3)}, broken: true},
+		"an amendment allows one more": {ops: []Op{put, amend}, sent: []Delivery{sent(30, 1), sent(34, 2), sent(40, 3)}},
+		"but it was refused":           {ops: []Op{put, refused}, sent: []Delivery{sent(30, 1), sent(34, 2), sent(40, 3)}, broken: true},
+		"or changes the payload only":  {ops: []Op{put, same}, sent: []Delivery{sent(30, 1), sent(34, 2), sent(40, 3)}, broken: true},
 		"a replica died with another":  {sent: []Delivery{sent(30, 1), sent(34, 2), sent(40, 3)}, troubles: crash},
 		"more than claims are granted": {sent: []Delivery{sent(40, 6)}, troubles: crash, broken: true},
 	} {

@@ -83,7 +83,7 @@ type Op struct {
 	Schedule Schedule
 	// Deadline is the time after their instants at which occurrences are dropped; zero for none. CatchUp is the rule for
 	// ticks that no replica could claim within a lease. Attempts is the most of an occurrence, and Retry bounds the pauses
-	// between them.
+	// between them; an amendment that changes neither has none.
 	Deadline time.Duration
 	CatchUp  string
 	Attempts int

@@ -55,13 +55,11 @@ func (k *keyed) changedBetween(from, to time.Time) bool {
 
 // longestPause returns the longest pause after an attempt, of all jobs that the key may have had, or by its receiver.
 func (k *keyed) longestPause(d *Delivery) (most time.Duration, known bool) {
-	for _, o := range k.ops {
-		if (o.Kind == Put || o.Kind == Create) && o.maybe() {
-			if o.Retry.Initial == 0 {
-				return 0, false
-			}
-			most = max(most, o.Retry.bound(d.Attempt))
+	for _, o := range k.policies() {
+		if o.Retry.Initial == 0 {
+			return 0, false
 		}
+		most = max(most, o.Retry.bound(d.Attempt))
 	}
 	return max(most, d.Asked), k.Prompt > 0 && most > 0
 }

@@ -15,6 +15,7 @@ func TestPauses(t *testing.T) {
 	with := func(o Op, change func(*Op)) Op { change(&o); return o }
 	unknown := with(put, func(o *Op) { o.Retry = Retry{} })
 	longer := with(put, func(o *Op) { o.N, o.Retry.Initial, o.Status = 2, 3*time.Second, 0 })
+	amended := with(longer, func(o *Op) { o.Kind, o.Attempts = Amend, 4 })
 	settings := Op{Kind: Settings, Tenant: "t", Most: 1, Invoked: at(20), Returned: at(20.1), Status: 200}
 	asked := func(pause time.Duration) []Delivery {
 		d := attemptAt(30, 1, false)
@@ -83,6 +84,7 @@ func TestPauses(t *testing.T) {
 		"later than that too":           {sent: append(asked(2*s), next(4.7, 0)), broken: true},
 		"the bound is not known":        {ops: []Op{unknown}, sent: append(asked(0), next(9, 0))},
 		"another job has a longer one":  {ops: []Op{put, longer}, sent: append(asked(0), next(5.5, 0))},
+		"an amendment has a longer one": {ops: []Op{put, amended}, sent: append(asked(0), next(5.5, 0))},
 		"promptness is not known":       {sent: append(asked(0), next(9, 0)), chaos: true},
 		"a fault came before":           {sent: append(asked(0), next(9, 0)), troubles: trouble("cut", 9, 11)},
 		"it was long before":            {sent: append(asked(0), next(9, 0)), troubles: trouble("cut", 8, 9), broken: true},

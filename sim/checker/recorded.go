@@ -80,8 +80,8 @@ func (k *keyed) tooLateFor(d *Delivery) bool {
 // fewestAttempts returns the most attempts of that job of the key which allows the fewest.
 func (k *keyed) fewestAttempts() int {
 	fewest := 0
-	for _, o := range k.ops {
-		if (o.Kind == Put || o.Kind == Create) && o.maybe() && (fewest == 0 || o.Attempts < fewest) {
+	for _, o := range k.policies() {
+		if fewest == 0 || o.Attempts < fewest {
 			fewest = o.Attempts
 		}
 	}

@@ -85,7 +85,9 @@ func jobOf(body []byte) (checker.Job, error) {
 		LastOutcome     checker.Outcome
 	}
 	err := decode(body, &s)
-	j := checker.Job{N: s.Callback.Data.Payload.N, State: s.State, Pending: s.Pending, Missed: s.Missed, Last: s.LastOutcome}
+	j := checker.Job{
+		N: s.Callback.Data.Payload.N, State: s.State, Pending: s.Pending, Missed: s.Missed, Last: s.LastOutcome,
+	}
 	if s.Outcomes != nil {
 		j.Counted, j.Delivered, j.Failed = true, s.Outcomes.Delivered, s.Outcomes.Failed
 	}

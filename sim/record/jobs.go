@@ -33,10 +33,7 @@ func (j *Job) Body() map[string]any {
 	instant := func(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 	d := map[string]any{
 		"callback": j.Callback,
-		"retry": map[string]any{
-			"maxAttempts": max(1, j.Attempts), "initial": j.Retry.Initial.String(), "max": j.Retry.Max.String(),
-			"factor": j.Retry.Factor,
-		},
+		"retry":    Policy(max(1, j.Attempts), j.Retry),
 	}
 	if j.Deadline > 0 {
 		d["deadline"] = j.Deadline.String()
@@ -67,6 +64,13 @@ func (j *Job) Body() map[string]any {
 
 // Retry is the policy of jobs that have no other one.
 var Retry = checker.Retry{Initial: 500 * time.Millisecond, Max: 4 * time.Second, Factor: 2}
+
+// Policy is the retry policy of a job with a number of attempts, as clients submit it.
+func Policy(attempts int, r checker.Retry) map[string]any {
+	return map[string]any{
+		"maxAttempts": attempts, "initial": r.Initial.String(), "max": r.Max.String(), "factor": r.Factor,
+	}
+}
 
 // Batch gives each put of a batch its part of the batch's own answer. It returns the next instants that the answer
 // names, or empty texts.
