@@ -157,7 +157,7 @@ func NewPlan(seed uint64) *Plan {
 	if r.IntN(6) == 0 {
 		d.held()
 	}
-	if r.IntN(6) == 0 {
+	if r.IntN(4) == 0 {
 		d.retried()
 	}
 	faults := r.IntN(9)
@@ -500,19 +500,19 @@ func (d *drafter) held() {
 func (d *drafter) policy(o *Op) {
 	o.Initial = []Span{100, 1000, 3000}[d.IntN(3)]
 	o.Longest = o.Initial * Span(1+d.IntN(3))
-	o.Factor = []int{1, 2, 10}[d.IntN(3)]
+	o.Factor = []int{1, 2, 10, 10}[d.IntN(4)]
 }
 
 // retried adds a job whose receiver refuses the first attempts at each occurrence.
 func (d *drafter) retried() {
 	d.n++
 	o := Op{
-		At: d.upTo(d.Until.D()), Kind: checker.Put, Key: "retried", N: d.n, Attempts: 4, Fails: 1 + d.IntN(3),
+		At: d.upTo(d.Until.D()), Kind: checker.Put, Key: "retried", N: d.n, Attempts: 4, Fails: 2 + d.IntN(2),
 		Replica: d.IntN(d.Replicas), Again: 2,
 	}
 	d.policy(&o)
 	at := o.At + 1000 + d.upTo(20*time.Second)
-	o.Instants = []Span{at, at + span(15*time.Second)}
+	o.Instants = []Span{at, at + span(15*time.Second), at + span(30*time.Second)}
 	d.Ops = append(d.Ops, o)
 }
 
