@@ -33,6 +33,7 @@ var everywhere = map[string]string{
 	"aggregate occurrences key lane revision tenant":                     "the same, of those that belong to no revision",
 	"aggregate occurrences dueAt revision token":                         "the number of a job's held occurrences",
 	"find occurrences revision":                                          "the first pending occurrence of each job of a page",
+	"find occurrences revision timestamp":                                "those that an expansion has left behind, if ticks passed since",
 	"find occurrences _id key revision tenant":                           "a page of a job's occurrences",
 	"find occurrences _id key lane revision tenant":                      "the same, of those that belong to no revision",
 	"find occurrences key lane revision tenant":                          "names that have such occurrences only, and their cancellation",

@@ -110,10 +110,18 @@ func (s *Store) Advance(ctx context.Context, advances []store.Advance) error {
 		}
 		return s.Advance(ctx, advances)
 	}
+	updates := make([]bson.M, len(standing))
+	for i, a := range standing {
+		left, err := s.leftBehind(ctx, a)
+		if err != nil {
+			return err
+		}
+		updates[i] = advanced(a, left)
+	}
 	return s.inTime(ctx, func(ctx context.Context, inTime bson.M) (bool, error) {
 		writes := make([]mongo.WriteModel, len(standing))
 		for i, a := range standing {
-			writes[i] = mongo.NewUpdateOneModel().SetFilter(both(claimOf(a), inTime)).SetUpdate(advanced(a))
+			writes[i] = mongo.NewUpdateOneModel().SetFilter(both(claimOf(a), inTime)).SetUpdate(updates[i])
 		}
 		result, err := s.jobs.BulkWrite(ctx, writes, options.BulkWrite().SetOrdered(false))
 		return err == nil && int(result.MatchedCount) == len(writes), err
@@ -146,13 +154,39 @@ func (s *Store) standing(ctx context.Context, advances []store.Advance) (standin
 	return standing, nil
 }
 
+// leftBehind returns the instants that an advance counts as missed, and that have an occurrence: an expansion before
+// was cut off when it had inserted them, and the move of the cursor makes them the job's. They were in the store when
+// they passed, so they count when they are claimed.
+func (s *Store) leftBehind(ctx context.Context, a *store.Advance) (left []time.Time, err error) {
+	if a.Missed == 0 {
+		return nil, nil
+	}
+	found, err := find[occurrenceDocument](ctx, s.occurrences,
+		bson.M{"revision": a.Revision, "timestamp": bson.M{"$gt": a.From}},
+		options.Find().SetProjection(bson.M{"timestamp": 1}))
+	if err != nil {
+		return nil, err
+	}
+	added := make(map[string]bool, len(a.Occurrences))
+	for i := range a.Occurrences {
+		added[a.Occurrences[i].ID.String()] = true
+	}
+	for i := range found {
+		if at := found[i].Timestamp; !added[found[i].ID] && (a.ExpandAt.IsZero() || !at.After(a.Cursor)) {
+			left = append(left, at)
+		}
+	}
+	return left, nil
+}
+
 // claimOf matches the job of an advance while the advance's claim is valid.
 func claimOf(a *store.Advance) bson.M {
 	return bson.M{"_id": jobID(a.Name), "revision": a.Revision, "cursor": a.From, "expandToken": a.Token}
 }
 
-// advanced returns the update that an advance makes to its job. A job whose schedule has ended has no cursor.
-func advanced(a *store.Advance) bson.M {
+// advanced returns the update that an advance makes to its job, without the misses of the instants that are left
+// behind. A job whose schedule has ended has no cursor.
+func advanced(a *store.Advance, left []time.Time) bson.M {
 	set, unset := bson.M{}, bson.M{"expandToken": "", "expandingUntil": ""}
 	assign(set, unset, "cursor", a.Cursor, !a.ExpandAt.IsZero())
 	assign(set, unset, "expandAt", a.ExpandAt, !a.ExpandAt.IsZero())
@@ -164,9 +198,9 @@ func advanced(a *store.Advance) bson.M {
 		update["$set"] = set
 	}
 	if a.Planned() > 0 {
-		update["$inc"] = bson.M{"missed": a.Missed, "planned": a.Planned()}
+		update["$inc"] = bson.M{"missed": max(0, a.Missed-len(left)), "planned": a.Planned()}
 	}
-	if !a.Trouble.IsZero() {
+	if !a.Trouble.IsZero() && !slices.ContainsFunc(left, a.Trouble.Instant.Equal) {
 		update["$max"] = bson.M{"trouble": a.Trouble.Encode()}
 	}
 	return update

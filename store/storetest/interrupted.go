@@ -117,6 +117,11 @@ func Interrupted(t *testing.T, newStore func(t *testing.T) (well, broken Opener,
 		world(t, fmt.Sprintf("an expansion late at write %d", n), func(w *interrupted) { more = w.lateExpansion(n) })
 	}
 	for n, more := 1, true; more && !t.Failed(); n++ {
+		world(t, fmt.Sprintf("an expansion cut after write %d, and ticks that pass", n), func(w *interrupted) {
+			more = w.passedExpansion(n)
+		})
+	}
+	for n, more := 1, true; more && !t.Failed(); n++ {
 		world(t, fmt.Sprintf("a claim cut after write %d", n), func(w *interrupted) { more = w.lostClaim(n) })
 	}
 	for _, what := range []Break{CutBefore, CutAfter, Gap, Hold} {
@@ -263,6 +268,34 @@ func (w *interrupted) lateExpansion(n int) bool {
 	w.network.Mend()
 	time.Sleep(time.Minute)
 	w.firesOnce(ticks(epoch, 10*time.Second, a.Cursor)...)
+	return true
+}
+
+// passedExpansion: the ticks of an expansion that is cut after its n-th write fire, or count as missed by the next one,
+// if they pass meanwhile and the job does not catch up; none does both. It reports whether the expansion had an n-th
+// write.
+func (w *interrupted) passedExpansion(n int) bool {
+	p := newRecurring(met, epoch, "@every 10s")
+	p.Job.Options.CatchUp = job.CatchUpNone
+	w.put(p)
+	now := p.Job.ExpandAt
+	j, token := w.claimJob(now)
+	ctx, cancel := context.WithTimeout(w.Context(), store.Within)
+	defer cancel()
+	w.network.Break(CutAfter, n)
+	err := w.broken.Advance(ctx, []store.Advance{advanceOf(j, token, now)})
+	w.network.Mend()
+	if err == nil {
+		return false
+	}
+	now = now.Add(time.Hour)
+	j, token = w.claimJob(now)
+	a := advanceOf(j, token, now)
+	w.advance(a)
+	fired, missed := len(w.drain(a.Cursor)), w.job(met).Missed
+	if all := len(ticks(epoch, 10*time.Second, a.Cursor)); fired+missed != all {
+		w.Errorf("%d fired and %d were missed, of %d ticks", fired, missed, all)
+	}
 	return true
 }
 
