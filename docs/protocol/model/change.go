@@ -501,6 +501,7 @@ const (
 	expandUnveil
 	expandCount
 	expandCheckAgain
+	expandLook
 	expandAdvance
 )
 
@@ -549,13 +550,16 @@ func (t *turn) expand() {
 			t.goes(expandCount)
 			return
 		}
-		t.goes(expandAdvance)
+		t.goes(expandLook)
 	case expandCount:
 		t.sends("occurrences.aggregate")
 		t.goes(expandCheckAgain)
 	case expandCheckAgain: // if the claim still stands, it fails
 		t.sends("jobs.find")
 		t.goesIf(t.stands(), ended, expandCheck)
+	case expandLook: // for ticks that one before it has left behind; the code does so only if ticks have passed
+		t.sends("occurrences.find")
+		t.goes(expandAdvance)
 	default:
 		t.sends("jobs.update", Revision, Cursor, Token)
 		if t.stands() || !t.holds(ExpansionGuarded) && j.exists() {
