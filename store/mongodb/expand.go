@@ -110,18 +110,14 @@ func (s *Store) Advance(ctx context.Context, advances []store.Advance) error {
 		}
 		return s.Advance(ctx, advances)
 	}
-	updates := make([]bson.M, len(standing))
-	for i, a := range standing {
-		left, err := s.leftBehind(ctx, a)
-		if err != nil {
-			return err
-		}
-		updates[i] = advanced(a, left)
+	left, err := s.leftBehind(ctx, standing)
+	if err != nil {
+		return err
 	}
 	return s.inTime(ctx, func(ctx context.Context, inTime bson.M) (bool, error) {
 		writes := make([]mongo.WriteModel, len(standing))
 		for i, a := range standing {
-			writes[i] = mongo.NewUpdateOneModel().SetFilter(both(claimOf(a), inTime)).SetUpdate(updates[i])
+			writes[i] = mongo.NewUpdateOneModel().SetFilter(both(claimOf(a), inTime)).SetUpdate(advanced(a, left[a]))
 		}
 		result, err := s.jobs.BulkWrite(ctx, writes, options.BulkWrite().SetOrdered(false))
 		return err == nil && int(result.MatchedCount) == len(writes), err
@@ -157,23 +153,37 @@ func (s *Store) standing(ctx context.Context, advances []store.Advance) (standin
 // leftBehind returns the instants that an advance counts as missed, and that have an occurrence: an expansion before
 // was cut off when it had inserted them, and the move of the cursor makes them the job's. They were in the store when
 // they passed, so they count when they are claimed.
-func (s *Store) leftBehind(ctx context.Context, a *store.Advance) (left []time.Time, err error) {
-	if a.Missed == 0 {
+func (s *Store) leftBehind(ctx context.Context, advances []*store.Advance) (map[*store.Advance][]time.Time, error) {
+	var revisions []string
+	var from time.Time // the least cursor
+	advance, added := make(map[string]*store.Advance), make(map[string]bool)
+	for _, a := range advances {
+		if a.Missed == 0 {
+			continue
+		}
+		if len(revisions) == 0 || a.From.Before(from) {
+			from = a.From
+		}
+		revisions = append(revisions, string(a.Revision))
+		advance[string(a.Revision)] = a
+		for i := range a.Occurrences {
+			added[a.Occurrences[i].ID.String()] = true
+		}
+	}
+	if len(revisions) == 0 {
 		return nil, nil
 	}
 	found, err := find[occurrenceDocument](ctx, s.occurrences,
-		bson.M{"revision": a.Revision, "timestamp": bson.M{"$gt": a.From}},
-		options.Find().SetProjection(bson.M{"timestamp": 1}))
+		bson.M{"revision": in(revisions), "timestamp": bson.M{"$gt": from}},
+		options.Find().SetProjection(bson.M{"revision": 1, "timestamp": 1}))
 	if err != nil {
 		return nil, err
 	}
-	added := make(map[string]bool, len(a.Occurrences))
-	for i := range a.Occurrences {
-		added[a.Occurrences[i].ID.String()] = true
-	}
+	left := make(map[*store.Advance][]time.Time)
 	for i := range found {
-		if at := found[i].Timestamp; !added[found[i].ID] && (a.ExpandAt.IsZero() || !at.After(a.Cursor)) {
-			left = append(left, at)
+		at, a := found[i].Timestamp, advance[found[i].Revision]
+		if !added[found[i].ID] && at.After(a.From) && (a.ExpandAt.IsZero() || !at.After(a.Cursor)) {
+			left[a] = append(left[a], at)
 		}
 	}
 	return left, nil
