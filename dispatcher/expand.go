@@ -191,7 +191,7 @@ func (e *expander) wakeForExpanded(advances []store.Advance) {
 			o := &advances[i].Occurrences[j]
 			e.Wake(o.Lane(), o.DueAt)
 		}
-		if n := advances[i].Missed; n > 0 {
+		if n := advances[i].Missed - advances[i].Left; n > 0 {
 			e.metrics.miss(n)
 			e.cfg.Status.Missed(advances[i].Name, n)
 			e.log.Info("instants of a recurring job were missed", "job", advances[i].Name.String(), "missed", n)

@@ -42,13 +42,14 @@ func (d *Dispatcher) recordMissed(a *store.Advance) {
 	if d.cfg.History == nil {
 		return
 	}
+	n := a.Missed - a.Left
 	reason := "it fell due while nothing ran, and its job does not catch up on it"
-	if a.Missed > 1 {
+	if n > 1 {
 		reason = fmt.Sprintf("%d instants up to this one fell due while nothing ran, and its job does not catch up on them",
-			a.Missed)
+			n)
 	}
 	d.cfg.History.Record(&history.Entry{
-		Name: a.Name, Kind: history.Missed, At: a.Trouble.At, Instant: a.Trouble.Instant, Count: a.Missed,
+		Name: a.Name, Kind: history.Missed, At: a.Trouble.At, Instant: a.Trouble.Instant, Count: n,
 		Error: reason, Replica: d.replica,
 	})
 }

@@ -114,7 +114,7 @@ type Advance struct {
 	Token    string
 	// Occurrences are those after From and up to Cursor that are to fire. All have the job's revision.
 	Occurrences []job.Occurrence
-	// Cursor and ExpandAt are the job's new values. Both are zero if the schedule has ended.
+	// Cursor and ExpandAt are the job's new values. ExpandAt is zero if the schedule has ended.
 	Cursor   time.Time
 	ExpandAt time.Time
 	// ExpiresAt is set if the schedule has ended. The job does not expire before that time.
@@ -122,6 +122,9 @@ type Advance struct {
 	// Missed is the number of instants that were dropped besides Occurrences. Trouble describes the last of them.
 	Missed  int
 	Trouble job.Trouble
+	// Left is set by [Queue.Advance]: so many of the missed instants have an occurrence, which an expansion has left
+	// behind that was cut off. They end when they are claimed, so they are not missed yet.
+	Left int
 }
 
 // Planned returns the number of occurrences that this advance adds to the job.

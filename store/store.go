@@ -141,8 +141,8 @@ type Queue interface {
 	// An advance without ExpandAt ends the job's schedule and clears its cursor.
 	//
 	// The context must end within half the lease from the claim of the jobs. An occurrence inserted later may already
-	// have been delivered, and would be delivered again. If an advance is interrupted, a store without transactions may
-	// count as missed some instants that it has already inserted, and that fire or count as missed later.
+	// have been delivered, and would be delivered again. If an advance was interrupted, a store without transactions may
+	// have occurrences of instants that a later one counts as missed. That one keeps them, and sets [Advance.Left].
 	Advance(ctx context.Context, advances []Advance) error
 
 	// Settle ends claims. Each settlement names the claim's token: if the occurrence has since been claimed again,

@@ -101,23 +101,22 @@ func (s *Store) Advance(ctx context.Context, advances []store.Advance) error {
 		return err
 	}
 	if there < n { // some were replaced, cancelled or swept meanwhile
-		left, err := s.standing(ctx, advances)
+		still, err := s.standing(ctx, advances)
 		if err != nil {
 			return err
 		}
-		if len(left) == len(standing) {
+		if len(still) == len(standing) {
 			return fmt.Errorf("%w: the staged occurrences are gone", store.ErrUnavailable)
 		}
 		return s.Advance(ctx, advances)
 	}
-	left, err := s.leftBehind(ctx, standing)
-	if err != nil {
+	if err := s.leftBehind(ctx, standing); err != nil {
 		return err
 	}
 	return s.inTime(ctx, func(ctx context.Context, inTime bson.M) (bool, error) {
 		writes := make([]mongo.WriteModel, len(standing))
 		for i, a := range standing {
-			writes[i] = mongo.NewUpdateOneModel().SetFilter(both(claimOf(a), inTime)).SetUpdate(advanced(a, left[a]))
+			writes[i] = mongo.NewUpdateOneModel().SetFilter(both(claimOf(a), inTime)).SetUpdate(advanced(a))
 		}
 		result, err := s.jobs.BulkWrite(ctx, writes, options.BulkWrite().SetOrdered(false))
 		return err == nil && int(result.MatchedCount) == len(writes), err
@@ -150,43 +149,38 @@ func (s *Store) standing(ctx context.Context, advances []store.Advance) (standin
 	return standing, nil
 }
 
-// leftBehind returns the instants that an advance counts as missed, and that have an occurrence: an expansion before
-// was cut off when it had inserted them, and the move of the cursor makes them the job's. They were in the store when
-// they passed, so they count when they are claimed.
-func (s *Store) leftBehind(ctx context.Context, advances []*store.Advance) (map[*store.Advance][]time.Time, error) {
+// leftBehind counts the missed instants of each advance that have an occurrence: an expansion before was cut off when
+// it had inserted them, and the move of the cursor makes them the job's. They were in the store when they passed.
+func (s *Store) leftBehind(ctx context.Context, advances []*store.Advance) error {
 	var revisions []string
 	var from time.Time // the least cursor
-	advance, added := make(map[string]*store.Advance), make(map[string]bool)
+	byRevision, added := make(map[string]*store.Advance), make(map[string]bool)
 	for _, a := range advances {
-		if a.Missed == 0 {
+		if a.Left = 0; a.Missed == 0 {
 			continue
 		}
 		if len(revisions) == 0 || a.From.Before(from) {
 			from = a.From
 		}
 		revisions = append(revisions, string(a.Revision))
-		advance[string(a.Revision)] = a
+		byRevision[string(a.Revision)] = a
 		for i := range a.Occurrences {
 			added[a.Occurrences[i].ID.String()] = true
 		}
 	}
 	if len(revisions) == 0 {
-		return nil, nil
+		return nil
 	}
 	found, err := find[occurrenceDocument](ctx, s.occurrences,
 		bson.M{"revision": in(revisions), "timestamp": bson.M{"$gt": from}},
 		options.Find().SetProjection(bson.M{"revision": 1, "timestamp": 1}))
-	if err != nil {
-		return nil, err
-	}
-	left := make(map[*store.Advance][]time.Time)
 	for i := range found {
-		at, a := found[i].Timestamp, advance[found[i].Revision]
-		if !added[found[i].ID] && at.After(a.From) && (a.ExpandAt.IsZero() || !at.After(a.Cursor)) {
-			left[a] = append(left[a], at)
+		at, a := found[i].Timestamp, byRevision[found[i].Revision]
+		if !added[found[i].ID] && at.After(a.From) && !at.After(a.Cursor) && a.Left < a.Missed {
+			a.Left++
 		}
 	}
-	return left, nil
+	return err
 }
 
 // claimOf matches the job of an advance while the advance's claim is valid.
@@ -194,9 +188,8 @@ func claimOf(a *store.Advance) bson.M {
 	return bson.M{"_id": jobID(a.Name), "revision": a.Revision, "cursor": a.From, "expandToken": a.Token}
 }
 
-// advanced returns the update that an advance makes to its job, without the misses of the instants that are left
-// behind. A job whose schedule has ended has no cursor.
-func advanced(a *store.Advance, left []time.Time) bson.M {
+// advanced returns the update that an advance makes to its job. A job whose schedule has ended has no cursor.
+func advanced(a *store.Advance) bson.M {
 	set, unset := bson.M{}, bson.M{"expandToken": "", "expandingUntil": ""}
 	assign(set, unset, "cursor", a.Cursor, !a.ExpandAt.IsZero())
 	assign(set, unset, "expandAt", a.ExpandAt, !a.ExpandAt.IsZero())
@@ -208,9 +201,9 @@ func advanced(a *store.Advance, left []time.Time) bson.M {
 		update["$set"] = set
 	}
 	if a.Planned() > 0 {
-		update["$inc"] = bson.M{"missed": max(0, a.Missed-len(left)), "planned": a.Planned()}
+		update["$inc"] = bson.M{"missed": a.Missed - a.Left, "planned": a.Planned()}
 	}
-	if !a.Trouble.IsZero() && !slices.ContainsFunc(left, a.Trouble.Instant.Equal) {
+	if !a.Trouble.IsZero() && a.Missed > a.Left {
 		update["$max"] = bson.M{"trouble": a.Trouble.Encode()}
 	}
 	return update

@@ -272,31 +272,57 @@ func (w *interrupted) lateExpansion(n int) bool {
 }
 
 // passedExpansion: the ticks of an expansion that is cut after its n-th write fire, or count as missed by the next one,
-// if they pass meanwhile and the job does not catch up; none does both. It reports whether the expansion had an n-th
-// write.
+// if they pass meanwhile and their jobs do not catch them up; none does both. It reports whether the expansion had an
+// n-th write.
 func (w *interrupted) passedExpansion(n int) bool {
-	p := newRecurring(met, epoch, "@every 10s")
-	p.Job.Options.CatchUp = job.CatchUpNone
-	w.put(p)
-	now := p.Job.ExpandAt
-	j, token := w.claimJob(now)
+	begins, ends := epoch.Add(17*time.Second), epoch.Add(10*time.Minute)
+	none, latest := newRecurring(met, epoch, "@every 10s"), newEnding(name("ends"), begins, "@every 7s", ends)
+	none.Job.Options.CatchUp, latest.Job.Options.CatchUp = job.CatchUpNone, job.CatchUpLatest
+	w.put(none)
+	w.put(latest)
+	now := slices.MaxFunc([]time.Time{none.Job.ExpandAt, latest.Job.ExpandAt}, time.Time.Compare)
 	ctx, cancel := context.WithTimeout(w.Context(), store.Within)
 	defer cancel()
+	first := w.advances(now)
 	w.network.Break(CutAfter, n)
-	err := w.broken.Advance(ctx, []store.Advance{advanceOf(j, token, now)})
+	err := w.broken.Advance(ctx, first)
 	w.network.Mend()
 	if err == nil {
 		return false
 	}
-	now = now.Add(time.Hour)
-	j, token = w.claimJob(now)
-	a := advanceOf(j, token, now)
-	w.advance(a)
-	fired, missed := len(w.drain(a.Cursor)), w.job(met).Missed
-	if all := len(ticks(epoch, 10*time.Second, a.Cursor)); fired+missed != all {
-		w.Errorf("%d fired and %d were missed, of %d ticks", fired, missed, all)
+	all := w.advances(now.Add(time.Hour))
+	w.must(w.store().Advance(w.Context(), all))
+	for i := range all {
+		a := &all[i]
+		if missed := w.job(a.Name).Missed; missed != a.Missed-a.Left {
+			w.Errorf("of %s, %d count as missed, but the advance tells %d, less %d", a.Name, missed, a.Missed, a.Left)
+		}
+	}
+	fired := map[job.Name]int{}
+	for _, c := range w.drain(now.Add(time.Hour)) {
+		fired[c.Name]++
+	}
+	for n, want := range map[job.Name]int{
+		none.Job.Name:   len(ticks(epoch, 10*time.Second, w.job(none.Job.Name).Cursor)),
+		latest.Job.Name: len(ticks(begins, 7*time.Second, ends)),
+	} {
+		if missed := w.job(n).Missed; fired[n]+missed != want {
+			w.Errorf("of %s, %d fired and %d were missed, of %d ticks", n, fired[n], missed, want)
+		}
 	}
 	return true
+}
+
+// advances claims all jobs that are to be expanded, and returns their advances.
+func (w *interrupted) advances(now time.Time) (all []store.Advance) {
+	claimed := w.claimJobs(now, 10)
+	if len(claimed.Jobs) != 2 {
+		w.Fatalf("%d jobs are to be expanded, want 2", len(claimed.Jobs))
+	}
+	for _, j := range claimed.Jobs {
+		all = append(all, advanceOf(j, claimed.Token, now))
+	}
+	return all
 }
 
 // lostClaim: occurrences of a claim that fails after its n-th write are due again once the network is mended, as if they
