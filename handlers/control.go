@@ -129,7 +129,7 @@ func (a *api) triggerJob(c *gin.Context) error {
 		Priority:  status.Options.Priority,
 		Position:  position,
 		Timestamp: at,
-		DueAt:     now,
+		DueAt:     latest(now, at),
 		Own:       &job.Target{Callback: status.Callback, Options: status.Options.Alone(nil)},
 	}
 	o.Own.Options.Trace = traceOf(c.Request)
@@ -140,6 +140,6 @@ func (a *api) triggerJob(c *gin.Context) error {
 	triggering := &history.Entry{Kind: history.Triggered}
 	triggering.About(&o)
 	a.record(ctx, triggering)
-	a.Wake(o.Lane(), now)
+	a.Wake(o.Lane(), o.DueAt)
 	return writeJSON(c, http.StatusAccepted, triggered{o.ID.String(), o.DeliveryID().String(), job.FormatTime(at)})
 }

@@ -30,7 +30,7 @@ type InsideItem struct {
 	Repeated bool
 	// Published is the time at which the client published the submission; zero if unknown.
 	Published time.Time
-	// Identity distinguishes the submission from others of the same time and source; empty if unknown.
+	// Identity distinguishes the submission from others of the same time; empty if unknown.
 	Identity string
 	// Trace is the trace context of the submission.
 	Trace job.Trace
@@ -58,8 +58,9 @@ func (i *Inside) item(index int) (origin InsideItem) {
 	return origin
 }
 
-// mostAhead bounds how far the clock of a client may be ahead for its times to count.
-const mostAhead = time.Minute
+// mostAhead bounds how far the clock of a client may be ahead for its times to count. A trigger of such a client waits
+// until its instant, as nothing fires before that.
+const mostAhead = 5 * time.Second
 
 // trigger returns the instant and the position of a triggered occurrence. They are the same whenever a submission is
 // delivered again, provided that it has an identity and a time. So the occurrence has the same id: the store takes it

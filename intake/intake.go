@@ -251,7 +251,7 @@ func (d *Door) single(ctx context.Context, now time.Time, r *request) *response 
 	if operations[r.operation].body {
 		body = r.body
 	}
-	from := &handlers.Inside{Principal: d.principal, Asked: now, Items: []handlers.InsideItem{r.item()}}
+	from := &handlers.Inside{Principal: d.principal, Asked: now, Items: []handlers.InsideItem{d.item(r)}}
 	header := http.Header{"Content-Type": {"application/json"}}
 	if t := r.from.trace; t != "" {
 		header.Set("Traceparent", t.Parent())
@@ -262,10 +262,19 @@ func (d *Door) single(ctx context.Context, now time.Time, r *request) *response 
 	return d.request(ctx, from, operations[r.operation].method, r.path(), header, body)
 }
 
-func (r *request) item() handlers.InsideItem {
+// item returns the origin of a request.
+func (d *Door) item(r *request) handlers.InsideItem {
 	return handlers.InsideItem{
-		Repeated: r.from.repeated, Published: r.from.published, Identity: r.from.identity, Trace: r.from.trace,
+		Repeated: r.from.repeated, Published: r.from.published, Identity: d.identity(r), Trace: r.from.trace,
 	}
+}
+
+// identity returns the identity of a message among those of all sources; empty if it has none.
+func (d *Door) identity(r *request) string {
+	if r.from.identity == "" {
+		return ""
+	}
+	return d.Source + " " + r.from.identity
 }
 
 // batch makes one request of several puts.
@@ -277,7 +286,7 @@ func (d *Door) batch(ctx context.Context, now time.Time, all []asked) (done []An
 	}
 	lines := make([]byte, 0, size)
 	for i := range all {
-		from.Items[i] = all[i].item()
+		from.Items[i] = d.item(all[i].request)
 		lines = appendLine(lines, all[i].body)
 	}
 	header := http.Header{"Content-Type": {"application/x-ndjson"}}

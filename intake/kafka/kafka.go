@@ -269,7 +269,7 @@ func (s *Source) putAside(ctx context.Context, client *kgo.Client, r *kgo.Record
 func messageOf(r *kgo.Record) intake.Message {
 	m := intake.Message{
 		Body: r.Value, Key: string(r.Key), Published: r.Timestamp, Headers: headersOf(r),
-		Identity: fmt.Sprintf("%s %d %d", r.Topic, r.Partition, r.Offset),
+		Identity: fmt.Sprint(r.Partition, r.Offset),
 	}
 	m.ContentType, m.ContentEncoding = m.Headers["content-type"], m.Headers["content-encoding"]
 	return m

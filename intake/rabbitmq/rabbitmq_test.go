@@ -252,7 +252,7 @@ func TestStored(t *testing.T) {
 		if n > 1 {
 			t.Errorf("%s was stored %d times", key, n)
 		}
-		if o.identity[key] != "id of "+key {
+		if o.identity[key] != door.Source+" id of "+key {
 			t.Errorf("%s has the identity %q", key, o.identity[key])
 		}
 	}

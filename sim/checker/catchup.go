@@ -75,13 +75,28 @@ func (k *keyed) needlessly(o *Op, at, over time.Time) string {
 // or take their time, or deliveries that have all slots.
 func (k *keyed) kept(o *Op, from, to time.Time) bool {
 	const slow = 200 * time.Millisecond
-	return from.Before(k.Begun.Add(k.Lease)) || slices.ContainsFunc(k.causes(o.Tenant, 0), func(c span) bool {
+	return from.Before(k.Begun.Add(k.Lease)) || slices.ContainsFunc(k.causes(o.Tenant, k.resumed()), func(c span) bool {
 		return c.from.Before(to) && c.to.After(from)
 	}) || slices.ContainsFunc(k.Troubles, func(t Trouble) bool {
 		return t.From.Before(to) && t.To.Add(healthy).After(from)
 	}) || slices.ContainsFunc(k.sent, func(d *Delivery) bool {
 		return d.Begun.Before(to) && d.Ended.After(from.Add(-k.Lease)) && (!d.Took || d.Ended.Sub(d.Begun) > slow)
 	}) || k.mostUnderWay(from, to) >= k.Slots
+}
+
+// resumed returns the time after the answer to a resume in which a tick may count as passed: the clock of the replica
+// that expands the job may be ahead, and an expansion that another pause has cut off is waited for.
+func (k *keyed) resumed() time.Duration {
+	after, pauses := k.spread()+k.Prompt, 0
+	for _, o := range k.ops {
+		if o.Kind == Pause && o.maybe() {
+			pauses++
+		}
+	}
+	if pauses > 1 {
+		after += k.Lease
+	}
+	return after
 }
 
 // mostUnderWay returns the largest number of deliveries under way at a time.

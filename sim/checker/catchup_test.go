@@ -85,6 +85,8 @@ func TestDroppedForCause(t *testing.T) {
 	short.Deadline = 4 * time.Second
 	again := crontab("latest")
 	again.N, again.Invoked, again.Returned, again.Status = 2, at(200), at(200.1), 200
+	fast := crontab("none")
+	fast.Ahead = 2 * time.Second
 	busy := make([]Delivery, 16)
 	for i := range busy {
 		busy[i] = Delivery{Key: "busy", ID: "busy", Begun: at(111), Ended: at(112)}
@@ -113,6 +115,10 @@ func TestDroppedForCause(t *testing.T) {
 		"the newest of a pause":          {put: crontab("latest"), more: []Op{pause, resume(134)}, dropped: []float64{110, 120, 130}, broken: true},
 		"which may not be the newest":    {put: crontab("latest"), more: []Op{pause, resume(136)}, dropped: []float64{110, 120, 130}},
 		"the newest of a pause, of none": {put: crontab("none"), more: []Op{pause, resume(134)}, dropped: []float64{110, 120, 130}},
+		"resumed just before":            {put: crontab("none"), more: []Op{pause, resume(118.5)}, dropped: []float64{120}, broken: true},
+		"by a clock that may be ahead":   {put: fast, more: []Op{pause, resume(118.5)}, dropped: []float64{120}},
+		"by one that can't be so much":   {put: fast, more: []Op{pause, resume(116)}, dropped: []float64{120}, broken: true},
+		"paused twice within a lease":    {put: crontab("none"), more: []Op{pause, resume(107), told(Pause, 108, 200), resume(109)}, dropped: []float64{120}},
 		"another job was paused":         {put: crontab("none"), more: []Op{elsewhere}, dropped: []float64{110}, broken: true},
 		"an operator paused the tenant":  {put: crontab("none"), more: []Op{settings, end(114)}, dropped: []float64{110}},
 		"and had let it go on before":    {put: crontab("none"), more: []Op{settings, end(113)}, dropped: []float64{120}, broken: true},
