@@ -77,7 +77,8 @@ func (b *breaking) Command(client, name, _ string) mongosim.Fate {
 	defer b.lock.Unlock()
 	lag, held := b.lag, b.held
 	lost := func() bool { time.Sleep(losing); return false }
-	ended := b.what == storetest.Hold || b.what == storetest.Gap && !time.Now().Before(b.over)
+	full := b.what == storetest.Full && b.broken()
+	ended := b.what == storetest.Hold || full || b.what == storetest.Gap && !time.Now().Before(b.over)
 	switch {
 	case client != broken:
 		return mongosim.Fate{}
@@ -95,6 +96,8 @@ func (b *breaking) Command(client, name, _ string) mongosim.Fate {
 		return mongosim.Fate{Request: lost}
 	case !slices.Contains([]string{"insert", "update", "delete", "findAndModify"}, name):
 		return mongosim.Fate{}
+	case full:
+		return mongosim.Fate{Code: mongosim.CodeOutOfDisk}
 	}
 	if b.sent++; b.sent != b.n {
 		return mongosim.Fate{}
@@ -103,7 +106,7 @@ func (b *breaking) Command(client, name, _ string) mongosim.Fate {
 	switch b.what {
 	case storetest.CutBefore:
 		return mongosim.Fate{Request: lost}
-	case storetest.CutAfter, storetest.Gap:
+	case storetest.CutAfter, storetest.Gap, storetest.Full:
 		return mongosim.Fate{Answer: lost}
 	default:
 		return mongosim.Fate{Request: func() bool { <-held; return true }}

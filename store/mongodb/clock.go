@@ -71,10 +71,11 @@ func (s *Store) inTime(
 		if err != nil {
 			return err
 		}
+		broken := s.broken.Load()
 		matched, err := write(part, inTime)
 		cancel()
 		if err != nil || matched {
-			return writeError(err)
+			return s.writeError(err, broken)
 		}
 		now, err := s.Now(ctx)
 		if err != nil {
@@ -107,15 +108,16 @@ func unknown(err error) error {
 // codeOutOfDiskSpace is the server's error code for a write that it refuses because its disk is full.
 const codeOutOfDiskSpace = 14031
 
-// writeError maps the error of a write that was given to the driver. It adds [store.ErrNotDone] if no server could be
-// reached or the disk was full. The error "not primary" does not prove that nothing was written: the driver may have
-// sent the write to another server before, whose answer was lost.
-func writeError(err error) error {
+// writeError maps the error of a write that was given to the driver when so many connections had broken. It adds
+// [store.ErrNotDone] if no server could be reached or the disk was full. A refusal proves nothing if a connection has
+// broken since: the driver may have sent the write before, and that may still be on its way. Nor does the error "not
+// primary", after which the driver sends a write again.
+func (s *Store) writeError(err error, broken int64) error {
 	if err = mapError(err); !errors.Is(err, store.ErrUnavailable) {
 		return err
 	}
 	refused, ok := errors.AsType[mongo.ServerError](err)
-	if ok && slices.Contains(refused.ErrorCodes(), codeOutOfDiskSpace) {
+	if ok && slices.Contains(refused.ErrorCodes(), codeOutOfDiskSpace) && s.broken.Load() == broken {
 		return notDone(err)
 	}
 	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {

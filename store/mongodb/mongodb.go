@@ -74,6 +74,7 @@ type Store struct {
 	topology    atomic.Pointer[event.TopologyDescription] // the driver's latest view of it
 	expected    expected
 	lost        lost
+	broken      atomic.Int64 // connections that broke, or that the driver withdrew because another one did
 }
 
 // Open connects to the server that a URL such as "mongodb://user:password@host/database?replicaSet=rs0" names and makes
@@ -96,6 +97,11 @@ func OpenThrough(ctx context.Context, rawURL string, dialer options.ContextDiale
 	opts.SetServerMonitor(&event.ServerMonitor{
 		TopologyDescriptionChanged: func(e *event.TopologyDescriptionChangedEvent) { s.topology.Store(&e.NewDescription) },
 	})
+	opts.SetPoolMonitor(&event.PoolMonitor{Event: func(e *event.PoolEvent) {
+		if e.Type == event.ConnectionPoolCleared || e.Type == event.ConnectionClosed && e.Reason != event.ReasonIdle {
+			s.broken.Add(1)
+		}
+	}})
 	if s.client, err = mongo.Connect(opts); err != nil {
 		return nil, u.Fault(err)
 	}

@@ -267,11 +267,12 @@ func (s *Store) create(ctx context.Context, puts []*put) (left []*put) {
 		writes[i] = mongo.NewUpdateOneModel().
 			SetFilter(both(bson.M{"_id": p.id, "version": ""}, inTime)).SetUpdate(replacement(p))
 	}
+	broken := s.broken.Load()
 	result, err := s.jobs.BulkWrite(part, writes, options.BulkWrite().SetOrdered(false))
 	bulk, partly := errors.AsType[mongo.BulkWriteException](err)
 	if err != nil && (!partly || bulk.WriteConcernError != nil) {
 		for _, p := range puts {
-			p.Err = s.flipFailed(ctx, p, writeError(err))
+			p.Err = s.flipFailed(ctx, p, s.writeError(err, broken))
 		}
 		return nil
 	}
@@ -280,7 +281,7 @@ func (s *Store) create(ctx context.Context, puts []*put) (left []*put) {
 	}
 	tried := slices.Clone(puts)
 	for _, e := range bulk.WriteErrors {
-		tried[e.Index].Err = s.flipFailed(ctx, tried[e.Index], writeError(e.WriteError))
+		tried[e.Index].Err = s.flipFailed(ctx, tried[e.Index], s.writeError(e.WriteError, broken))
 		tried[e.Index] = nil
 	}
 	tried = slices.DeleteFunc(tried, func(p *put) bool { return p == nil })

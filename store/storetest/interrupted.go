@@ -29,10 +29,12 @@ const (
 	Gap
 	// Hold keeps the write until the network is mended, and lets later messages pass.
 	Hold
+	// Full lets the write take effect and loses its answer. All later writes are refused: the server's disk is full.
+	Full
 )
 
 func (b Break) String() string {
-	return [...]string{"cut before", "cut after", "gap after", "held at"}[b]
+	return [...]string{"cut before", "cut after", "gap after", "held at", "full after"}[b]
 }
 
 // Network is the network between a handle and its server.
@@ -124,7 +126,7 @@ func Interrupted(t *testing.T, newStore func(t *testing.T) (well, broken Opener,
 	for n, more := 1, true; more && !t.Failed(); n++ {
 		world(t, fmt.Sprintf("a claim cut after write %d", n), func(w *interrupted) { more = w.lostClaim(n) })
 	}
-	for _, what := range []Break{CutBefore, CutAfter, Gap, Hold} {
+	for _, what := range []Break{CutBefore, CutAfter, Gap, Hold, Full} {
 		for n := 1; n <= slices.Max(slices.Collect(maps.Values(whole.writes))); n++ {
 			world(t, fmt.Sprintf("%s write %d", what, n), func(w *interrupted) {
 				w.prepare()
