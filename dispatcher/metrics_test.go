@@ -16,7 +16,9 @@ import (
 
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/dispatcher"
+	"github.com/carillon-scheduler/carillon/history"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/status"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/instrumented"
 )
@@ -182,23 +184,66 @@ func TestDeliveriesAreCounted(t *testing.T) {
 	})
 }
 
-// Instants that the expander drops are counted as missed too.
+// Instants that the expander drops are counted as missed too, told to the objectives, and recorded in history, but for
+// those that the store had already.
 func TestMissedByExpansion(t *testing.T) {
-	bubble(t, func(b *bench) {
-		b.submit("k", crontab("@every 1m"))
-		m, _, stop := b.measure(calm)
-		time.Sleep(10*time.Minute + time.Second)
-		m.expect("while it runs", "0", "carillon_missed_total")
-		stop()
-		time.Sleep(time.Hour)
-		m, _, _ = b.measure(calm)
-		time.Sleep(5 * time.Minute)
-		missed := b.status(b.submitted("k")).Missed
-		if missed < 50 {
-			b.Errorf("%d were missed: the test shows nothing", missed)
-		}
-		m.expect("after an outage", fmt.Sprint(missed), "carillon_missed_total")
-	})
+	for _, c := range []struct {
+		name string
+		left func(missed int) int // the store's answer
+	}{
+		{"none was left behind", func(int) int { return 0 }},
+		{"some were", func(int) int { return 3 }},
+		{"all were", func(missed int) int { return missed }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(b *bench) {
+				b.submit("k", crontab("@every 1m"))
+				m, _, stop := b.measure(calm)
+				time.Sleep(10*time.Minute + time.Second)
+				m.expect("while it runs", "0", "carillon_missed_total")
+				stop()
+				time.Sleep(time.Hour)
+				left := 0
+				leaves := &flakyQueue{Store: b.store, advance: func(_ context.Context, advances []store.Advance) error {
+					for i := range advances {
+						if a := &advances[i]; a.Missed > 0 {
+							a.Left = c.left(a.Missed)
+							left += a.Left
+						}
+					}
+					return nil
+				}}
+				objective := status.Objective{Within: time.Minute, Target: 0.5}
+				var closeHistory func()
+				m, _, _ = b.measure(func(config *dispatcher.Config) {
+					calm(config)
+					config.Store = leaves
+					config.Status, _ = status.NewWatch([]status.Objective{objective}, time.Now, config.Registerer)
+					closeHistory = b.recording(config)
+				})
+				time.Sleep(5 * time.Minute)
+				missed := b.status(b.submitted("k")).Missed
+				if missed < 50 {
+					b.Errorf("%d were missed: the test shows nothing", missed)
+				}
+				told := fmt.Sprint(missed - left)
+				m.expect("after an outage", told, "carillon_missed_total")
+				m.expect("after an outage", told, "carillon_objective_late_total", objective.String(), "(all)")
+				closeHistory()
+				recorded := 0
+				for _, e := range b.history() {
+					if e.Kind == history.Missed {
+						n := 1
+						_, _ = fmt.Sscanf(e.Error, "%d instants up to this one", &n)
+						recorded += n
+					}
+				}
+				if fmt.Sprint(recorded) != told {
+					b.Errorf("history has %d missed instants, want %s", recorded, told)
+				}
+			})
+		})
+	}
 }
 
 // submitted returns a job unchanged.

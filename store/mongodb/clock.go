@@ -71,7 +71,7 @@ func (s *Store) inTime(
 		if err != nil {
 			return err
 		}
-		broken := s.broken.Load()
+		broken := s.brokenConnections.Load()
 		matched, err := write(part, inTime)
 		cancel()
 		if err != nil || matched {
@@ -117,7 +117,7 @@ func (s *Store) writeError(err error, broken int64) error {
 		return err
 	}
 	refused, ok := errors.AsType[mongo.ServerError](err)
-	if ok && slices.Contains(refused.ErrorCodes(), codeOutOfDiskSpace) && s.broken.Load() == broken {
+	if ok && slices.Contains(refused.ErrorCodes(), codeOutOfDiskSpace) && s.brokenConnections.Load() == broken {
 		return notDone(err)
 	}
 	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {

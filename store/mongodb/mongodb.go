@@ -74,7 +74,8 @@ type Store struct {
 	topology    atomic.Pointer[event.TopologyDescription] // the driver's latest view of it
 	expected    expected
 	lost        lost
-	broken      atomic.Int64 // connections that broke, or that the driver withdrew because another one did
+	// brokenConnections counts those that broke, or that the driver withdrew because another one did.
+	brokenConnections atomic.Int64
 }
 
 // Open connects to the server that a URL such as "mongodb://user:password@host/database?replicaSet=rs0" names and makes
@@ -99,7 +100,7 @@ func OpenThrough(ctx context.Context, rawURL string, dialer options.ContextDiale
 	})
 	opts.SetPoolMonitor(&event.PoolMonitor{Event: func(e *event.PoolEvent) {
 		if e.Type == event.ConnectionPoolCleared || e.Type == event.ConnectionClosed && e.Reason != event.ReasonIdle {
-			s.broken.Add(1)
+			s.brokenConnections.Add(1)
 		}
 	}})
 	if s.client, err = mongo.Connect(opts); err != nil {

@@ -267,7 +267,7 @@ func (s *Store) create(ctx context.Context, puts []*put) (left []*put) {
 		writes[i] = mongo.NewUpdateOneModel().
 			SetFilter(both(bson.M{"_id": p.id, "version": ""}, inTime)).SetUpdate(replacement(p))
 	}
-	broken := s.broken.Load()
+	broken := s.brokenConnections.Load()
 	result, err := s.jobs.BulkWrite(part, writes, options.BulkWrite().SetOrdered(false))
 	bulk, partly := errors.AsType[mongo.BulkWriteException](err)
 	if err != nil && (!partly || bulk.WriteConcernError != nil) {
