@@ -256,6 +256,39 @@ func TestAdvanceComesLate(t *testing.T) {
 	}
 }
 
+// TestAdvanceEndsEarlier: an expansion by a replica with a shorter lease ends before one that was cut off. Only what that
+// had inserted up to the new cursor was left behind; the rest is beyond the cursor, and is expanded again.
+func TestAdvanceEndsEarlier(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
+	oldCrontab(t, s)
+	relayed, r := db.relayed(t)
+	cutOff := mustExpand(t, relayed, epoch)
+	r.on("update", "jobs", 1, func() verdict { return cutBefore })
+	if err := relayed.Advance(t.Context(), []store.Advance{cutOff}); !errors.Is(err, store.ErrUnavailable) {
+		t.Fatalf("advance answers %v", err)
+	}
+	shorter := mustExpand(t, s, epoch.Add(lease))
+	shorter.Cursor = cutOff.Occurrences[len(cutOff.Occurrences)/2].Timestamp
+	shorter.Occurrences = slices.DeleteFunc(shorter.Occurrences, func(o job.Occurrence) bool { return o.Timestamp.After(shorter.Cursor) })
+	left, beyond := 0, 0
+	for _, o := range cutOff.Occurrences {
+		switch {
+		case o.Timestamp.After(shorter.Cursor):
+			beyond++
+		case ticks(shorter.Occurrences)[o.Timestamp] == 0:
+			left++
+		}
+	}
+	if left == 0 || beyond == 0 || left+beyond > shorter.Missed {
+		t.Fatalf("%d are left and %d beyond, of %d: the test shows nothing", left, beyond, shorter.Missed)
+	}
+	advances := []store.Advance{shorter}
+	if err := s.Advance(t.Context(), advances); err != nil || advances[0].Left != left {
+		t.Errorf("%d are left, want %d; %v", advances[0].Left, left, err)
+	}
+}
+
 // TestAdvanceLimitsItsWrites: the server gets the remaining time as the limit for the writes of an expansion, so that
 // none is late.
 func TestAdvanceLimitsItsWrites(t *testing.T) {
