@@ -161,6 +161,12 @@ func NewPlan(seed uint64) *Plan {
 		d.retried()
 	}
 	faults := r.IntN(9)
+	if r.IntN(8) == 0 {
+		d.limited()
+		if r.IntN(2) == 0 { // a replica is judged only while it has no fault
+			faults = 0
+		}
+	}
 	if r.IntN(16) == 0 {
 		d.backlog()
 		if r.IntN(2) == 0 { // nothing but the backlog may make anything late
@@ -514,6 +520,26 @@ func (d *drafter) retried() {
 	at := o.At + 1000 + d.upTo(20*time.Second)
 	o.Instants = []Span{at, at + span(15*time.Second), at + span(30*time.Second)}
 	d.Ops = append(d.Ops, o)
+}
+
+// limited has an operator limit the other tenant's deliveries under way, and adds jobs of it that are due at one
+// moment, and whose receivers take their time.
+func (d *drafter) limited() {
+	limit := Op{
+		At: d.upTo(d.Until.D() / 2), Kind: checker.Settings, Tenant: otherTenant, InFlight: 1 + d.IntN(2),
+		Replica: d.IntN(d.Replicas), Again: 4,
+	}
+	d.Ops = append(d.Ops, limit)
+	due := limit.At + span(20*time.Second) + d.upTo(20*time.Second)
+	instants := []Span{due, due + span(20*time.Second)}
+	for i := range 6 {
+		d.n++
+		d.Ops = append(d.Ops, Op{
+			At: limit.At + d.upTo(10*time.Second), Kind: checker.Put, Tenant: otherTenant, Key: fmt.Sprintf("limited-%d", i),
+			N: d.n, Attempts: 2, Instants: instants, Takes: span(time.Second) + d.upTo(2*time.Second),
+			Replica: d.IntN(d.Replicas), Again: 2,
+		})
+	}
 }
 
 // backlog adds a tenant with some hundreds of occurrences that are due at one moment and whose receivers take their

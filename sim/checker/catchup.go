@@ -81,7 +81,7 @@ func (k *keyed) kept(o *Op, from, to time.Time) bool {
 		return t.From.Before(to) && t.To.Add(healthy).After(from)
 	}) || slices.ContainsFunc(k.sent, func(d *Delivery) bool {
 		return d.Begun.Before(to) && d.Ended.After(from.Add(-k.Lease)) && (!d.Took || d.Ended.Sub(d.Begun) > slow)
-	}) || k.mostUnderWay(from, to) >= k.Slots
+	}) || k.mostUnderWay(from, to, everyone) >= k.Slots
 }
 
 // resumed returns the time after the answer to a resume in which a tick may count as passed: the clock of the replica
@@ -99,12 +99,12 @@ func (k *keyed) resumed() time.Duration {
 	return after
 }
 
-// mostUnderWay returns the largest number of deliveries under way at a time.
-func (h *History) mostUnderWay(from, to time.Time) (most int) {
-	most = h.underWay(from)
+// mostUnderWay returns the largest number of some deliveries that are under way at a time.
+func (h *History) mostUnderWay(from, to time.Time, of func(*Delivery) bool) (most int) {
+	most = h.underWay(from, of)
 	for i := range h.Deliveries {
 		if at := h.Deliveries[i].Begun; at.After(from) && at.Before(to) {
-			most = max(most, h.underWay(at))
+			most = max(most, h.underWay(at, of))
 		}
 	}
 	return most

@@ -25,6 +25,9 @@ func (h *History) operators() (found []Violation) {
 			if o.Paused {
 				found = append(found, h.pausedTenant(o)...)
 			}
+			if o.Most > 0 {
+				found = append(found, h.limited(o)...)
+			}
 		case Quota:
 			found = append(found, h.quota(o)...)
 		case Revoke:
@@ -40,14 +43,14 @@ func (h *History) calmBetween(from, to time.Time) bool {
 	return !slices.ContainsFunc(h.Troubles, func(t Trouble) bool { return t.From.Before(to) && t.To.After(from) })
 }
 
-// changedAgain returns the time of the next change of the same kind after an operation; a change at the same time ends
-// it at once.
-func (h *History) changedAgain(o *Op) time.Time {
+// changedAgain returns the time of the next change after an operation that differs from it; a change at the same time
+// ends it at once.
+func (h *History) changedAgain(o *Op, differs func(p *Op) bool) time.Time {
 	until := h.Ended.Add(time.Hour)
 	for i := range h.Ops {
 		p := &h.Ops[i]
 		over := p.Invoked.Add(h.Link + h.Within)
-		if p != o && p.Kind == o.Kind && p.Tenant == o.Tenant && (p.Paused != o.Paused || p.Jobs != o.Jobs) && p.maybe() &&
+		if p != o && p.Kind == o.Kind && p.Tenant == o.Tenant && differs(p) && p.maybe() &&
 			over.After(o.Invoked) && p.Invoked.Before(until) {
 			until = p.Invoked
 		}
@@ -57,7 +60,7 @@ func (h *History) changedAgain(o *Op) time.Time {
 
 // pausedTenant: nothing of a paused tenant fires, once all replicas know.
 func (h *History) pausedTenant(o *Op) (found []Violation) {
-	until := h.changedAgain(o)
+	until := h.changedAgain(o, func(p *Op) bool { return p.Paused != o.Paused })
 	from := o.Returned.Add(settled + h.CallbackTimeout)
 	for i := range h.Deliveries {
 		d := &h.Deliveries[i]
@@ -74,9 +77,38 @@ func (h *History) pausedTenant(o *Op) (found []Violation) {
 	return found
 }
 
+// limited: once a replica knows of a tenant's limit, it begins a delivery only while fewer are under way. Sick receivers
+// are no excuse.
+func (h *History) limited(o *Op) (found []Violation) {
+	until := h.changedAgain(o, func(p *Op) bool { return p.Most != o.Most })
+	from := o.Returned.Add(settled + h.CallbackTimeout)
+	for i := range h.Deliveries {
+		d := &h.Deliveries[i]
+		if d.Tenant != o.Tenant || !d.Begun.After(from) || !d.Begun.Before(until) || h.troubled(d) {
+			continue
+		}
+		here := func(e *Delivery) bool { return e.Replica == d.Replica && e.Tenant == d.Tenant }
+		if n := h.underWay(d.Begun, here); n > o.Most {
+			found = append(found, Violation{
+				Rule: "a tenant keeps its limit", Key: d.Key, At: d.Begun,
+				Text: fmt.Sprintf("instant %s was fired while replica %d had %d other deliveries of its tenant under way, "+
+					"which may have %d in all", d.Instant.Sub(h.Begun), d.Replica, n-1, o.Most),
+			})
+		}
+	}
+	return found
+}
+
+// troubled reports whether a replica may have had a fault shortly before a delivery.
+func (h *History) troubled(d *Delivery) bool {
+	return slices.ContainsFunc(h.Troubles, func(t Trouble) bool {
+		return t.What != "receivers" && t.concerns(d.Replica) && t.From.Before(d.Begun) && t.To.After(d.Begun.Add(-healthy))
+	})
+}
+
 // quota: once all replicas know of a quota, no job is made beyond it.
 func (h *History) quota(q *Op) (found []Violation) {
-	until := h.changedAgain(q)
+	until := h.changedAgain(q, func(p *Op) bool { return p.Jobs != q.Jobs })
 	for i := range h.Ops {
 		o := &h.Ops[i]
 		if o.Tenant != q.Tenant || o.Status != 201 || o.Kind != Put && o.Kind != Create ||

@@ -20,23 +20,35 @@ func (k *keyed) punctual() {
 		if !first || late < patience || k.loose(d) || !k.scheduled(d.Instant) {
 			continue
 		}
-		if k.underWay(d.Instant) >= k.Slots {
+		if k.underWay(d.Instant, everyone) >= k.Slots {
 			most += 2 * k.CallbackTimeout
 		}
-		if late > most && !k.disturbed(d.Instant.Add(-healthy), d.Begun) {
+		if late > most && !k.atLimit(d) && !k.disturbed(d.Instant.Add(-healthy), d.Begun) {
 			k.report("no lateness without a cause", d.Begun, "instant %s was fired %s late", k.clock(d.Instant), late)
 		}
 	}
 }
 
-// underWay returns the number of deliveries under way at a time.
-func (h *History) underWay(at time.Time) (n int) {
+// everyone stands for the deliveries of all tenants.
+func everyone(*Delivery) bool { return true }
+
+// underWay returns the number of some deliveries that are under way at a time.
+func (h *History) underWay(at time.Time, of func(*Delivery) bool) (n int) {
 	for i := range h.Deliveries {
-		if d := &h.Deliveries[i]; !d.Begun.After(at) && d.Ended.After(at) {
+		if d := &h.Deliveries[i]; !d.Begun.After(at) && d.Ended.After(at) && of(d) {
 			n++
 		}
 	}
 	return n
+}
+
+// atLimit reports whether a delivery may have waited for others of its tenant, which an operator has limited.
+func (h *History) atLimit(d *Delivery) bool {
+	ofTenant := func(e *Delivery) bool { return e.Tenant == d.Tenant }
+	return slices.ContainsFunc(h.Ops, func(o Op) bool {
+		return o.Kind == Settings && o.Tenant == d.Tenant && o.Most > 0 && o.maybe() && o.Invoked.Before(d.Begun) &&
+			h.mostUnderWay(d.Instant, d.Begun, ofTenant) >= o.Most
+	})
 }
 
 // disturbed reports whether anything but plain deliveries happened to a job in a time: a change of it or of its tenant,
