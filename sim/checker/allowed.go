@@ -109,7 +109,7 @@ func (h *History) refusals() (found []Violation) {
 
 // mayHaveQuota reports whether a put may be forbidden by a quota of its tenant.
 func (h *History) mayHaveQuota(o *Op) bool {
-	return (o.Kind == Put || o.Kind == Create) && slices.ContainsFunc(h.Ops, func(q Op) bool {
+	return o.puts() && slices.ContainsFunc(h.Ops, func(q Op) bool {
 		return q.Kind == Quota && q.Tenant == o.Tenant && q.maybe() && q.Invoked.Before(o.Returned)
 	})
 }

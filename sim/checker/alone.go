@@ -90,7 +90,7 @@ func (k *keyed) mayCancelSince(from time.Time) bool {
 // lettersOf returns how many dead letters an occurrence may have had at a redrive: one for each job that has it.
 func (k *keyed) lettersOf(d *Delivery, redrive *Op) (n int) {
 	for _, o := range k.ops {
-		if (o.Kind == Put || o.Kind == Create) && o.maybe() && o.Schedule.Has(d.Instant) &&
+		if o.puts() && o.maybe() && o.Schedule.Has(d.Instant) &&
 			o.Invoked.Before(k.latest(redrive)) {
 			n++
 		}

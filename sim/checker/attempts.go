@@ -101,7 +101,7 @@ func (k *keyed) mostAttempts() (most int) {
 // policies returns the operations that may have given the key's job a retry policy.
 func (k *keyed) policies() (all []*Op) {
 	for _, o := range k.ops {
-		if (o.Kind == Put || o.Kind == Create || o.Kind == Amend && o.Attempts > 0) && o.maybe() {
+		if (o.puts() || o.Kind == Amend && o.Attempts > 0) && o.maybe() {
 			all = append(all, o)
 		}
 	}
@@ -134,9 +134,9 @@ func (k *keyed) mayBeReleased(d *Delivery) bool {
 // something that may have ended the former one.
 func (k *keyed) madeAnew(at, from, to time.Time) bool {
 	return slices.ContainsFunc(k.ops, func(put *Op) bool {
-		return (put.Kind == Put || put.Kind == Create) && put.maybe() && put.Schedule.Has(at) && put.Invoked.Before(to) &&
+		return put.puts() && put.maybe() && put.Schedule.Has(at) && put.Invoked.Before(to) &&
 			k.latest(put).After(from) && slices.ContainsFunc(k.ops, func(o *Op) bool {
-			ends := o.Kind == Cancel || o.Kind == Put || o.Kind == Create
+			ends := o.Kind == Cancel || o.puts()
 			return o != put && ends && o.maybe() && o.Invoked.Before(k.latest(put)) && k.latest(o).After(from)
 		})
 	})

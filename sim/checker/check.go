@@ -125,6 +125,9 @@ func (o *Op) maybe() bool {
 	return o.succeeded() || !o.Unchanged && (o.Status == 0 || o.Status >= 500)
 }
 
+// puts reports whether an operation gives a job a schedule.
+func (o *Op) puts() bool { return o.Kind == Put || o.Kind == Create }
+
 // mayRedrive reports whether an operation may have redriven a dead letter.
 func (o *Op) mayRedrive() bool {
 	return o.Kind == Redrive && o.maybe() && (o.Redriven > 0 || !o.succeeded())
@@ -156,7 +159,7 @@ func (k *keyed) triggered() map[string]bool {
 // defining returns the puts or amendments with a payload: an operation, and its repetitions by the client.
 func (k *keyed) defining(n int) (all []*Op) {
 	for _, o := range k.ops {
-		if o.N == n && (o.Kind == Put || o.Kind == Create || o.Kind == Amend) {
+		if o.N == n && (o.puts() || o.Kind == Amend) {
 			all = append(all, o)
 		}
 	}
@@ -269,7 +272,7 @@ func (k *keyed) redrivenBetween(from, to time.Time) bool {
 // the first one's job was over.
 func (k *keyed) anew(d, e *Delivery, over func(d *Delivery, put *Op) bool) bool {
 	return slices.ContainsFunc(k.ops, func(o *Op) bool {
-		return (o.Kind == Put || o.Kind == Create) && o.maybe() && o.Schedule.Has(d.Instant) && o.Invoked.Before(e.Begun) &&
+		return o.puts() && o.maybe() && o.Schedule.Has(d.Instant) && o.Invoked.Before(e.Begun) &&
 			over(d, o)
 	})
 }
@@ -292,7 +295,7 @@ func (k *keyed) replacedBefore(d *Delivery, put *Op) bool {
 		slices.ContainsFunc(k.ops, func(o *Op) bool {
 			begins := k.latest(o).Add(o.Ahead) // by its replica's clock, at the latest
 			lacks := !o.Schedule.Has(d.Instant) || o.Schedule.Every > 0 && begins.After(d.Instant)
-			return o != put && (o.Kind == Put || o.Kind == Create) && o.maybe() && lacks &&
+			return o != put && o.puts() && o.maybe() && lacks &&
 				o.Invoked.Before(k.latest(put)) && k.latest(o).After(d.Begun.Add(-k.CallbackTimeout))
 		})
 }
@@ -400,7 +403,7 @@ func (k *keyed) stoodStill(d *Delivery) bool {
 // names the occurrences in flight.
 func (k *keyed) endedBefore(n int, o *Op) bool {
 	return slices.ContainsFunc(k.ops, func(p *Op) bool {
-		return p != o && (p.Kind == Cancel || p.Kind == Put || p.Kind == Create) && p.maybe() && k.former(n, p) &&
+		return p != o && (p.Kind == Cancel || p.puts()) && p.maybe() && k.former(n, p) &&
 			k.latest(p).Before(o.Invoked)
 	})
 }
@@ -409,7 +412,7 @@ func (k *keyed) endedBefore(n int, o *Op) bool {
 // answer names the occurrences in flight.
 func (k *keyed) endedBeside(o *Op) bool {
 	return slices.ContainsFunc(k.ops, func(p *Op) bool {
-		return p != o && (p.Kind == Cancel || p.Kind == Put || p.Kind == Create) && p.maybe() &&
+		return p != o && (p.Kind == Cancel || p.puts()) && p.maybe() &&
 			p.Invoked.Before(o.Returned) && !k.latest(p).Before(o.Invoked)
 	})
 }
@@ -451,7 +454,7 @@ func (k *keyed) nothingLost() {
 // That job skipped it, and for the next one it counts as settled.
 func (k *keyed) passedBefore(o *Op, at time.Time) bool {
 	return slices.ContainsFunc(k.ops, func(p *Op) bool {
-		return p.N != o.N && (p.Kind == Put || p.Kind == Create) && p.maybe() && p.Invoked.Before(o.Returned) &&
+		return p.N != o.N && p.puts() && p.maybe() && p.Invoked.Before(o.Returned) &&
 			p.Schedule.Has(at) && p.Ahead > 0 && !at.After(k.latest(p).Add(p.Ahead))
 	})
 }
@@ -459,7 +462,7 @@ func (k *keyed) passedBefore(o *Op, at time.Time) bool {
 // stands reports whether a put has certainly taken effect, and the time after which its instants were ahead for all:
 // the client was told so, or it was not told, and a later reading shows the payload.
 func (k *keyed) stands(o *Op) (from time.Time, stands bool) {
-	if o.Kind != Put && o.Kind != Create {
+	if !o.puts() {
 		return from, false
 	}
 	all := k.defining(o.N)
@@ -502,7 +505,7 @@ func (k *keyed) maySupersede(put *Op) bool {
 		return false
 	}
 	return final.State == "paused" || slices.ContainsFunc(k.ops, func(o *Op) bool {
-		replaces := o.Kind == Cancel || o.Kind == Put || o.Kind == Create
+		replaces := o.Kind == Cancel || o.puts()
 		return o != put && replaces && o.maybe() && !k.latest(o).Before(put.Invoked) && !o.repeats(put)
 	})
 }

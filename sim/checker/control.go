@@ -81,7 +81,7 @@ func (k *keyed) sentBefore(at, before time.Time) bool {
 // occurrences that there were to cancel.
 func (k *keyed) onlyPutBefore(c *Op) (put *Op) {
 	for _, o := range k.ops {
-		if (o.Kind == Put || o.Kind == Create) && o.succeeded() && o.Returned.Before(c.Invoked) {
+		if o.puts() && o.succeeded() && o.Returned.Before(c.Invoked) {
 			put = o // they are in the order of their invocations
 		}
 	}
@@ -90,7 +90,7 @@ func (k *keyed) onlyPutBefore(c *Op) (put *Op) {
 			continue
 		}
 		alone := o.Kind == Trigger || o.Kind == Redrive
-		changes := o.Kind == Put || o.Kind == Create || o.Kind == Cancel
+		changes := o.puts() || o.Kind == Cancel
 		if put == nil || alone || changes && !k.latest(o).Before(put.Invoked) {
 			return nil
 		}

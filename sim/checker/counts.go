@@ -79,7 +79,7 @@ func (k *keyed) lastOutcome(put *Op) (at time.Time, outcome string) {
 // was redriven.
 func (k *keyed) countedPut() (put *Op, alone bool) {
 	for _, o := range k.ops {
-		if (o.Kind == Put || o.Kind == Create) && o.succeeded() && (put == nil || o.Invoked.After(put.Invoked)) {
+		if o.puts() && o.succeeded() && (put == nil || o.Invoked.After(put.Invoked)) {
 			put = o
 		}
 	}
@@ -92,7 +92,7 @@ func (k *keyed) countedPut() (put *Op, alone bool) {
 		case o == put || !o.maybe():
 		case o.mayRedrive():
 			return nil, false
-		case o.Kind == Put || o.Kind == Create || o.Kind == Cancel:
+		case o.puts() || o.Kind == Cancel:
 			if !k.latest(o).Before(put.Invoked) {
 				return nil, false
 			}

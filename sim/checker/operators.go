@@ -111,7 +111,7 @@ func (h *History) quota(q *Op) (found []Violation) {
 	until := h.changedAgain(q, func(p *Op) bool { return p.Jobs != q.Jobs })
 	for i := range h.Ops {
 		o := &h.Ops[i]
-		if o.Tenant != q.Tenant || o.Status != 201 || o.Kind != Put && o.Kind != Create ||
+		if o.Tenant != q.Tenant || o.Status != 201 || !o.puts() ||
 			!o.Invoked.After(q.Returned.Add(settled)) || o.Invoked.After(until) ||
 			!h.calmBetween(q.Invoked.Add(-healthy), o.Returned) || h.cancelledBeside(o) {
 			continue
@@ -130,7 +130,7 @@ func (h *History) quota(q *Op) (found []Violation) {
 // nothing in the end, and so do former submissions of the same key: a cancellation makes room only some time later. One
 // that is under way while a replica counts may count twice until the next count.
 func (h *History) refused(o *Op) (found []Violation) {
-	if o.Status != 403 || o.Kind != Put && o.Kind != Create {
+	if o.Status != 403 || !o.puts() {
 		return nil
 	}
 	others, least := map[string]int{}, 0
@@ -140,7 +140,7 @@ func (h *History) refused(o *Op) (found []Violation) {
 		case !p.maybe() && p.Returned.Add(time.Second).Before(o.Invoked):
 		case p.Kind == Quota && (least == 0 || p.Jobs < least):
 			least = p.Jobs
-		case p.Kind == Put || p.Kind == Create:
+		case p.puts():
 			others[p.Key] = max(others[p.Key], 1)
 			if h.twice(p, o) {
 				others[p.Key] = 2
@@ -188,7 +188,7 @@ func (h *History) jobsBefore(o *Op) int {
 		if p.Replica == o.Replica && p.Status == 201 {
 			after = 0
 		}
-		if p.Tenant == o.Tenant && p.Key != o.Key && (p.Kind == Put || p.Kind == Create) && p.succeeded() &&
+		if p.Tenant == o.Tenant && p.Key != o.Key && p.puts() && p.succeeded() &&
 			p.Returned.Add(after).Before(o.Invoked) {
 			has[p.Key] = true
 		}
