@@ -179,17 +179,17 @@ func (w *world) compose(o *Op) (method, path, body string, headers []string) {
 			body += encoded(d) + "\n"
 		}
 		return "POST", "/v1/jobs/batch", body, append(headers, "Content-Type", "application/x-ndjson")
-	case checker.Amend:
+	case checker.Replace, checker.Amend:
 		callback, members := callbackOf(o)
-		for _, of := range []string{"to", "takes", "fails", "url"} { // the job may have those of another type
-			if _, set := members[of]; !set {
-				members[of] = nil
-			}
-		}
-		patch := map[string]any{"callback": callback}
-		if o.Attempts > 0 {
+		record.Remove(members, "to", "takes", "fails", "url") // the job may have those of another type
+		patch := map[string]any{}
+		switch {
+		case o.Kind == checker.Replace:
+			patch = record.Whole(w.definition(o))
+		case o.Attempts > 0:
 			patch["retry"] = record.Policy(o.Attempts, retry(o))
 		}
+		patch["callback"] = callback
 		return "PATCH", path, encoded(patch), append(headers, "Content-Type", "application/merge-patch+json")
 	case checker.Settings:
 		d := map[string]any{"paused": o.Paused}

@@ -223,7 +223,7 @@ func (d *drafter) op() {
 	o.Tenant = tenantOf(o.Key)
 	o.Kind = d.kind()
 	switch o.Kind {
-	case checker.Put, checker.Create, checker.Amend:
+	case checker.Put, checker.Create, checker.Replace, checker.Amend:
 		d.define(&o)
 	case checker.Batch:
 		for _, key := range d.keys {
@@ -259,7 +259,7 @@ func (d *drafter) op() {
 	}
 	if d.IntN(6) == 0 { // two changes, step by step beside each other
 		beside := Op{
-			Kind: []checker.Kind{checker.Put, checker.Create, checker.Amend, checker.Cancel}[d.IntN(4)],
+			Kind: []checker.Kind{checker.Put, checker.Create, checker.Replace, checker.Amend, checker.Cancel}[d.IntN(5)],
 			At:   o.At + o.Delay + d.upTo(6*time.Millisecond), Key: o.Key, Tenant: o.Tenant, Replica: d.IntN(d.Replicas),
 		}
 		if beside.Kind != checker.Cancel {
@@ -271,8 +271,10 @@ func (d *drafter) op() {
 
 func (d *drafter) kind() checker.Kind {
 	switch n := d.IntN(100); {
-	case n < 32:
+	case n < 26:
 		return checker.Put
+	case n < 32:
+		return checker.Replace
 	case n < 36:
 		return checker.Batch
 	case n < 42:
@@ -319,7 +321,7 @@ func (d *drafter) define(o *Op) {
 		o.End = o.At + d.upTo(70*time.Second) + max(o.Every, span(20*time.Second))
 		o.CatchUp = []string{"all", "latest", "latest", "none"}[d.IntN(4)]
 		return
-	case n == 4:
+	case n == 4 && o.Kind != checker.Replace:
 		o.Wait = d.upTo(20*time.Second) + 1
 		return
 	case n < 7:

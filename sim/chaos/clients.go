@@ -158,6 +158,9 @@ func (w *world) compose(o *Op) (method, path string, body []byte, header http.He
 		}
 		header.Set("Content-Type", "application/x-ndjson")
 		return http.MethodPost, "/v1/jobs/batch", body, header
+	case checker.Replace:
+		header.Set("Content-Type", "application/merge-patch+json")
+		return http.MethodPatch, path, encoded(record.Whole(w.definition(o))), header
 	case checker.Amend:
 		header.Set("Content-Type", "application/merge-patch+json")
 		return http.MethodPatch, path, encoded(map[string]any{

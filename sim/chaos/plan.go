@@ -152,8 +152,8 @@ func (p *Plan) addOps(r *rand.Rand, begin time.Duration, key string, keys []stri
 		kind  checker.Kind
 		share int
 	}{
-		{checker.Put, 32}, {checker.Batch, 4}, {checker.Create, 6}, {checker.Amend, 10}, {checker.Cancel, 12},
-		{checker.Pause, 6}, {checker.Resume, 8}, {checker.Trigger, 6}, {checker.Redrive, 5}, {checker.Get, 11},
+		{checker.Put, 26}, {checker.Batch, 4}, {checker.Create, 6}, {checker.Replace, 6}, {checker.Amend, 10},
+		{checker.Cancel, 12}, {checker.Pause, 6}, {checker.Resume, 8}, {checker.Trigger, 6}, {checker.Redrive, 5}, {checker.Get, 11},
 	}
 	for i := range 4 + r.IntN(9) {
 		o := Op{
@@ -172,7 +172,7 @@ func (p *Plan) addOps(r *rand.Rand, begin time.Duration, key string, keys []stri
 			}
 		}
 		switch o.Kind {
-		case checker.Put, checker.Create, checker.Amend:
+		case checker.Put, checker.Create, checker.Replace, checker.Amend:
 			define(r, &o, n)
 		case checker.Batch:
 			for _, other := range keys {

@@ -28,7 +28,8 @@ type Rule struct {
 
 // leastRole is the least role for each kind of operation.
 var leastRole = map[Kind]string{
-	Get: "viewer", List: "viewer", Put: "submitter", Create: "submitter", Amend: "submitter", Cancel: "submitter",
+	Get: "viewer", List: "viewer",
+	Put: "submitter", Create: "submitter", Replace: "submitter", Amend: "submitter", Cancel: "submitter",
 	Pause: "operator", Resume: "operator", Trigger: "operator", Redrive: "operator", Settings: "operator", Quota: "admin",
 }
 

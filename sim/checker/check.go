@@ -126,7 +126,7 @@ func (o *Op) maybe() bool {
 }
 
 // puts reports whether an operation gives a job a schedule.
-func (o *Op) puts() bool { return o.Kind == Put || o.Kind == Create }
+func (o *Op) puts() bool { return o.Kind == Put || o.Kind == Create || o.Kind == Replace }
 
 // mayRedrive reports whether an operation may have redriven a dead letter.
 func (o *Op) mayRedrive() bool {
@@ -352,7 +352,7 @@ func (k *keyed) payloads() {
 // the occurrences that were held then, and each of them once.
 func (k *keyed) ended() {
 	for _, o := range k.ops {
-		if o.Kind != Cancel && o.Kind != Put && o.Kind != Amend || !o.succeeded() {
+		if o.Kind != Cancel && o.Kind != Put && o.Kind != Replace && o.Kind != Amend || !o.succeeded() {
 			continue
 		}
 		fired, count := map[string]int{}, 0
@@ -375,7 +375,7 @@ func (k *keyed) ended() {
 					d.N, k.clock(d.Instant), o.Kind, k.clock(o.Returned))
 			}
 		}
-		if o.Kind != Amend && count > o.InFlight && !k.endedBeside(o) {
+		if o.Kind != Amend && count > o.InFlight && !k.endedBeside(o) && !k.mayKeep(o) {
 			k.report("an end is an end", o.Returned, "%d former occurrences fired after the %s was answered, which named %d",
 				count, o.Kind, o.InFlight)
 		}
@@ -414,6 +414,14 @@ func (k *keyed) endedBeside(o *Op) bool {
 	return slices.ContainsFunc(k.ops, func(p *Op) bool {
 		return p != o && (p.Kind == Cancel || p.puts()) && p.maybe() &&
 			p.Invoked.Before(o.Returned) && !k.latest(p).Before(o.Invoked)
+	})
+}
+
+// mayKeep reports whether a replacement by a patch may have found a job with the same schedule. Then it keeps the
+// occurrences, and its answer names none in flight.
+func (k *keyed) mayKeep(o *Op) bool {
+	return o.Kind == Replace && slices.ContainsFunc(k.ops, func(p *Op) bool {
+		return p != o && p.puts() && p.maybe() && p.Invoked.Before(o.Returned) && p.Schedule.same(o.Schedule)
 	})
 }
 
@@ -512,8 +520,7 @@ func (k *keyed) maySupersede(put *Op) bool {
 
 // repeats reports whether an operation is the same put as another one, sent again, for the same instants.
 func (o *Op) repeats(put *Op) bool {
-	return o.N == put.N && o.Kind == put.Kind && o.Schedule.To.IsZero() && put.Schedule.To.IsZero() &&
-		slices.EqualFunc(o.Schedule.Instants, put.Schedule.Instants, time.Time.Equal)
+	return o.N == put.N && o.Kind == put.Kind && o.Schedule.same(put.Schedule)
 }
 
 // String shows a violation in one line.

@@ -2,6 +2,7 @@ package checker
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -283,6 +284,93 @@ func TestOvertaken(t *testing.T) {
 		h := history(one.ops)
 		h.Final.Jobs["k"] = Job{N: one.final}
 		if got := slices.Contains(broken(h), "one order of changes"); got != one.broken {
+			t.Errorf("%s: it is broken: %v", name, got)
+		}
+	}
+}
+
+// TestReplace: a replacement by a patch takes effect only if there is a job, ends the former definition, and may change
+// nothing if the job is as it says.
+func TestReplace(t *testing.T) {
+	put := func(n int, from, to float64, status int) Op {
+		return Op{
+			Kind: Put, Key: "k", N: n, Invoked: at(from), Arrived: at(from), Returned: at(to), Status: status,
+			Schedule: Schedule{Instants: []time.Time{at(200)}},
+		}
+	}
+	replace := func(n int, from, to float64, status int) Op {
+		o := put(n, from, to, status)
+		o.Kind = Replace
+		return o
+	}
+	fired := func(n int) Delivery {
+		return Delivery{
+			ID: "d", Key: "k", N: n, Instant: at(200), Attempt: 1, Begun: at(200), Local: at(200), Ended: at(200.1), Took: true,
+		}
+	}
+	cancel := Op{Kind: Cancel, Key: "k", Invoked: at(115), Returned: at(115.1), Status: 200, Cancelled: 1}
+	const order, end = "one order of changes", "an end is an end"
+	for name, one := range map[string]struct {
+		ops   []Op
+		sent  int // the payload of the delivery; 0 for none
+		final int // that of the job; 0 for none
+		rule  string
+	}{
+		"a job":                       {[]Op{put(1, 100, 100.1, 201), replace(2, 110, 110.1, 200)}, 2, 2, ""},
+		"no job":                      {[]Op{replace(2, 110, 110.1, 404)}, 0, 0, ""},
+		"no job, and it was made":     {[]Op{replace(2, 110, 110.1, 200)}, 2, 2, order},
+		"no job, and it is there":     {[]Op{replace(2, 110, 140, 0)}, 0, 2, order},
+		"no job was told of a job":    {[]Op{put(1, 100, 100.1, 201), replace(2, 110, 110.1, 404)}, 1, 1, order},
+		"a job that is cancelled":     {[]Op{put(1, 100, 100.1, 201), replace(2, 110, 120, 200), cancel}, 0, 0, ""},
+		"a job that was cancelled":    {[]Op{put(1, 100, 100.1, 201), cancel, replace(2, 116, 120, 200)}, 2, 2, order},
+		"it is not told, and took":    {[]Op{put(1, 100, 100.1, 201), replace(2, 110, 140, 0)}, 2, 2, ""},
+		"it is not told, and did not": {[]Op{put(1, 100, 100.1, 201), replace(2, 110, 140, 0)}, 1, 1, ""},
+		"it did not replace":          {[]Op{put(1, 100, 100.1, 201), replace(2, 110, 110.1, 200)}, 2, 1, order},
+		"the former fires":            {[]Op{put(1, 100, 100.1, 201), replace(2, 110, 110.1, 200)}, 1, 2, end},
+		"it undoes a later change":    {[]Op{put(1, 100, 100.1, 201), replace(2, 106, 130, 503), put(3, 116, 116.1, 200)}, 2, 2, order},
+		"it has been replaced already": {[]Op{
+			put(1, 100, 100.1, 201), replace(2, 103, 103.1, 200), put(3, 106, 130, 200), replace(2, 116, 116.1, 200),
+		}, 3, 3, ""},
+	} {
+		var sent []Delivery
+		if one.sent > 0 {
+			sent = append(sent, fired(one.sent))
+		}
+		h := history(one.ops, sent...)
+		if delete(h.Final.Jobs, "k"); one.final > 0 {
+			h.Final.Jobs["k"] = Job{N: one.final}
+		}
+		if got := strings.Join(broken(h), ", "); got != one.rule {
+			t.Errorf("%s: %q is broken, want %q", name, got, one.rule)
+		}
+	}
+}
+
+// TestKept: a replacement by a patch of the same schedule keeps what is held. Any other change names it.
+func TestKept(t *testing.T) {
+	put := func(kind Kind, n int, from float64, last float64) Op {
+		return Op{
+			Kind: kind, Key: "k", N: n, Invoked: at(from), Returned: at(from + 0.1), Status: 200,
+			Schedule: Schedule{Instants: []time.Time{at(110), at(last)}},
+		}
+	}
+	for name, one := range map[string]struct {
+		kind   Kind
+		last   float64
+		named  int
+		broken bool
+	}{
+		"a patch of the same schedule":    {Replace, 200, 0, false},
+		"a patch of another one":          {Replace, 201, 0, true},
+		"a patch of another one names it": {Replace, 201, 1, false},
+		"a put of the same schedule":      {Put, 200, 0, true},
+	} {
+		change := put(one.kind, 2, 110.1, one.last)
+		change.InFlight = one.named
+		h := history([]Op{put(Put, 1, 100, 200), change}, Delivery{
+			ID: "d", Key: "k", N: 1, Instant: at(110), Attempt: 1, Begun: at(110.3), Local: at(110.3), Ended: at(110.4), Took: true,
+		})
+		if got := slices.Contains(broken(h), "an end is an end"); got != one.broken {
 			t.Errorf("%s: it is broken: %v", name, got)
 		}
 	}

@@ -47,9 +47,10 @@ type Kind string
 
 // The kinds of operations.
 const (
-	Put     Kind = "put"    // the whole job; N is its payload
-	Create  Kind = "create" // a put under the condition that there is no such job
-	Amend   Kind = "amend"  // a patch that changes the payload to N
+	Put     Kind = "put"     // the whole job; N is its payload
+	Create  Kind = "create"  // a put under the condition that there is no such job
+	Replace Kind = "replace" // a put under the condition that there is such a job: a patch of all members
+	Amend   Kind = "amend"   // a patch that changes the payload to N
 	Cancel  Kind = "cancel"
 	Pause   Kind = "pause"
 	Resume  Kind = "resume"
@@ -127,6 +128,12 @@ func (s Schedule) Has(at time.Time) bool {
 		return slices.ContainsFunc(s.Instants, at.Equal) || !s.To.IsZero() && !at.Before(s.From) && !at.After(s.To)
 	}
 	return at.UnixNano()%int64(s.Every) == 0 && !at.After(s.End)
+}
+
+// same reports whether two schedules have the same instants, for certain.
+func (s Schedule) same(other Schedule) bool {
+	return s.Every == other.Every && s.End.Equal(other.End) && s.To.IsZero() && other.To.IsZero() &&
+		slices.EqualFunc(s.Instants, other.Instants, time.Time.Equal)
 }
 
 // Between returns the instants later than from and up to until.

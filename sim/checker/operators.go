@@ -77,8 +77,8 @@ func (h *History) pausedTenant(o *Op) (found []Violation) {
 	return found
 }
 
-// limited: once a replica knows of a tenant's limit, it begins a delivery only while fewer are under way. Sick receivers
-// are no excuse.
+// limited: once a replica knows of a tenant's limit, it begins a delivery only while fewer are under way. Sick
+// receivers are no excuse.
 func (h *History) limited(o *Op) (found []Violation) {
 	until := h.changedAgain(o, func(p *Op) bool { return p.Most != o.Most })
 	from := o.Returned.Add(settled + h.CallbackTimeout)

@@ -69,7 +69,8 @@ func (k *keyed) longestPause(d *Delivery) (most time.Duration, known bool) {
 func (k *keyed) delayed(before, d *Delivery) bool {
 	from := before.Begun.Add(-k.Lease)
 	overlaps := func(begun, ended time.Time) bool { return begun.Before(d.Begun) && ended.After(from) }
-	return from.Before(k.Begun) || k.mostUnderWay(before.Begun, d.Begun, everyone) >= k.Slots/2 || k.mayBeDown(d.To, d.Begun) ||
+	return from.Before(k.Begun) || k.mayBeDown(d.To, d.Begun) ||
+		k.mostUnderWay(before.Begun, d.Begun, everyone) >= k.Slots/2 ||
 		slices.ContainsFunc(k.Troubles, func(t Trouble) bool { return t.What != "receivers" && overlaps(t.From, t.To) }) ||
 		slices.ContainsFunc(k.causes(d.Tenant, settled), func(c span) bool { return overlaps(c.from, c.to) })
 }

@@ -2,6 +2,7 @@ package checker
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -74,14 +75,14 @@ const overtaken = 2 * time.Second
 // late reports whether an operation comes too late to change a job: a request that was delayed on its replica does not
 // undo a change that was made meanwhile, if it finds that change. After a cancellation it finds none.
 func (s jobState) late(o *Op) bool {
-	return s.by != nil && !o.Arrived.IsZero() && (o.Kind == Put || o.Kind == Amend || o.Kind == Cancel) &&
+	return s.by != nil && !o.Arrived.IsZero() && slices.Contains([]Kind{Put, Replace, Amend, Cancel}, o.Kind) &&
 		s.by.Invoked.After(o.Arrived.Add(overtaken))
 }
 
 // has reports whether a job is as an operation makes it: by the same patch, or a recurring one by the same put. Then
 // the operation may change nothing, and a delayed request may follow it.
 func (s jobState) has(o *Op) bool {
-	return s.exists && s.n == o.N && (o.Kind == Amend || o.Schedule.Every > 0 && s.put.N == o.N)
+	return s.exists && s.n == o.N && (o.Kind == Amend || o.Kind == Replace || o.Schedule.Every > 0 && s.put.N == o.N)
 }
 
 // next returns the states in which an operation may leave a job; none if its answer contradicts the state.
@@ -112,7 +113,7 @@ func next(s jobState, o *Op) []any {
 			return when(!s.exists, s)
 		}
 		return when(s.exists && s.n == o.Shown.N, s)
-	case Amend:
+	case Amend, Replace:
 		if o.Status == 412 {
 			return []any{s}
 		}
@@ -121,7 +122,8 @@ func next(s jobState, o *Op) []any {
 	if o.Status == 404 {
 		return when(!s.exists, s)
 	}
-	return append(when(s.exists && !s.late(o), effect(s, o)), when(o.Kind == Amend && s.has(o), s)...)
+	patches := o.Kind == Amend || o.Kind == Replace
+	return append(when(s.exists && !s.late(o), effect(s, o)), when(patches && s.has(o), s)...)
 }
 
 // effect returns the state after an operation that takes effect, if it still may.
@@ -132,6 +134,10 @@ func effect(s jobState, o *Op) jobState {
 	switch o.Kind {
 	case Put, Create:
 		return jobState{true, o.N, o, o}
+	case Replace:
+		if s.exists {
+			return jobState{true, o.N, o, o}
+		}
 	case Amend:
 		if s.exists {
 			s.n, s.by = o.N, o

@@ -52,7 +52,7 @@ func Told(o *checker.Op, a Answer) (next string, err error) {
 		for _, j := range page.Items {
 			o.Listed = append(o.Listed, j.Key)
 		}
-	case checker.Put, checker.Create, checker.Cancel, checker.Amend, checker.Trigger, checker.Redrive:
+	case checker.Put, checker.Create, checker.Replace, checker.Cancel, checker.Amend, checker.Trigger, checker.Redrive:
 		var told struct {
 			Skipped, Settled, Cancelled, InFlight, Redriven int
 			NextInstant, DeliveryID                         string

@@ -62,6 +62,21 @@ func (j *Job) Body() map[string]any {
 	return d
 }
 
+// Whole makes the body of a submission a merge patch that leaves none of a job's members as they are.
+func Whole(body map[string]any) map[string]any {
+	Remove(body, "schedules", "crontab", "endAt", "catchUp", "delay", "startAt", "steps", "deadline")
+	return body
+}
+
+// Remove has a merge patch remove those of some members that it does not set.
+func Remove(patch map[string]any, members ...string) {
+	for _, m := range members {
+		if _, set := patch[m]; !set {
+			patch[m] = nil
+		}
+	}
+}
+
 // Retry is the policy of jobs that have no other one.
 var Retry = checker.Retry{Initial: 500 * time.Millisecond, Max: 4 * time.Second, Factor: 2}
 

@@ -183,6 +183,22 @@ func TestJob(t *testing.T) {
 	}
 }
 
+// TestWhole: a submission as a merge patch removes the members of any other kind of job, and keeps its own.
+func TestWhole(t *testing.T) {
+	job := record.Job{Every: 5 * time.Second, End: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), CatchUp: "all"}
+	patch := record.Whole(job.Body())
+	for _, m := range []string{"schedules", "delay", "startAt", "steps", "deadline"} {
+		if v, removed := patch[m]; !removed || v != nil {
+			t.Errorf("%s is %v, want null", m, v)
+		}
+	}
+	for _, m := range []string{"crontab", "endAt", "catchUp"} {
+		if want := job.Body()[m]; patch[m] != want || want == nil {
+			t.Errorf("%s is %v, want %v", m, patch[m], want)
+		}
+	}
+}
+
 // TestBatch: each put of a batch has its own answer, or that of the batch, or none if the answer was cut off.
 func TestBatch(t *testing.T) {
 	begun := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
