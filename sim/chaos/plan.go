@@ -153,7 +153,8 @@ func (p *Plan) addOps(r *rand.Rand, begin time.Duration, key string, keys []stri
 		share int
 	}{
 		{checker.Put, 26}, {checker.Batch, 4}, {checker.Create, 6}, {checker.Replace, 6}, {checker.Amend, 10},
-		{checker.Cancel, 12}, {checker.Pause, 6}, {checker.Resume, 8}, {checker.Trigger, 6}, {checker.Redrive, 5}, {checker.Get, 11},
+		{checker.Cancel, 12}, {checker.Pause, 6}, {checker.Resume, 8}, {checker.Trigger, 6}, {checker.Redrive, 5},
+		{checker.Get, 11},
 	}
 	for i := range 4 + r.IntN(9) {
 		o := Op{
