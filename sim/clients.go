@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -85,7 +86,9 @@ func (w *world) placed(seen *checker.Op, o *Op, next string) {
 
 // operate makes an operation once.
 func (w *world) operate(o *Op, replica, try int) checker.Op {
+	match, condition := w.condition(o, replica)
 	seen := w.begin(o, replica)
+	seen.Match = match
 	time.Sleep(o.Delay.D())
 	seen.Arrived = time.Now()
 	var a record.Answer
@@ -95,7 +98,7 @@ func (w *world) operate(o *Op, replica, try int) checker.Op {
 		time.Sleep(time.Second)
 	} else {
 		method, path, body, headers := w.compose(o)
-		a = w.request(replica, method, path, body, headers...)
+		a = w.request(replica, method, path, body, append(headers, condition...)...)
 		if try == 0 && o.LoseReply {
 			a = record.Answer{}
 		}
@@ -108,6 +111,22 @@ func (w *world) operate(o *Op, replica, try int) checker.Op {
 	seen.Ahead, seen.Behind = max(0, before, after), max(0, -before, -after)
 	w.placed(&seen, o, next)
 	return seen
+}
+
+// condition returns the payload and the version that a change is conditional on, as a header: those of the present job.
+func (w *world) condition(o *Op, replica int) (match int, header []string) {
+	if !o.Match {
+		return 0, nil
+	}
+	read := checker.Op{Kind: checker.Get}
+	a := w.get(replica, o.Key, "/v1/jobs/"+o.Key)
+	if _, err := record.Told(&read, a); err != nil {
+		panic(err)
+	}
+	if !a.OK() {
+		return 0, nil
+	}
+	return read.Shown.N, []string{"If-Match", strconv.Quote(read.Shown.Version)}
 }
 
 // patience is how long a client waits.

@@ -74,6 +74,8 @@ type Op struct {
 	// Paused, Jobs and InFlight are the settings and the quota that an operator gives to a tenant.
 	Paused         bool `json:",omitzero"`
 	Jobs, InFlight int  `json:",omitzero"`
+	// Match makes it a change of the version that the client has just read, if it has read one.
+	Match bool `json:",omitzero"`
 	// Twice is the time after which the request comes a second time, to the next replica; 0 for never.
 	Twice Span `json:",omitzero"`
 	// Delay is the time that the request is under way. Lost requests and answers never arrive.
@@ -236,6 +238,7 @@ func (d *drafter) op() {
 	default:
 	}
 	o.Caller = d.caller()
+	o.Match = d.matches(o.Kind)
 	if d.IntN(4) == 0 {
 		o.Delay = d.upTo(3 * time.Second)
 	}
@@ -265,8 +268,15 @@ func (d *drafter) op() {
 		if beside.Kind != checker.Cancel {
 			d.define(&beside)
 		}
+		beside.Match = d.matches(beside.Kind)
 		d.Ops = append(d.Ops, beside)
 	}
+}
+
+// matches draws whether a change of a kind is one of the version that its client has read.
+func (d *drafter) matches(kind checker.Kind) bool {
+	changes := []checker.Kind{checker.Put, checker.Replace, checker.Amend, checker.Cancel}
+	return d.IntN(5) == 0 && slices.Contains(changes, kind)
 }
 
 func (d *drafter) kind() checker.Kind {

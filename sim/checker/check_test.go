@@ -346,6 +346,53 @@ func TestReplace(t *testing.T) {
 	}
 }
 
+// TestMatch: a change of a version takes effect only if the job may have that version, and may be refused otherwise.
+func TestMatch(t *testing.T) {
+	change := func(kind Kind, n, match int, status int) Op {
+		o := Op{Kind: kind, Key: "k", N: n, Match: match, Invoked: at(110), Returned: at(110.1), Status: status, Cancelled: 1}
+		if status == 0 {
+			o.Returned = at(140)
+		}
+		return o
+	}
+	before := []Op{
+		{Kind: Put, Key: "k", N: 1, Invoked: at(100), Returned: at(100.1), Status: 201},
+		{Kind: Amend, Key: "k", N: 2, Invoked: at(105), Returned: at(105.1), Status: 200},
+	}
+	for name, one := range map[string]struct {
+		change Op
+		final  int // the payload of the job; 0 for none
+		broken bool
+	}{
+		"a put of the present version":             {change(Put, 3, 2, 200), 3, false},
+		"a put of a former version":                {change(Put, 3, 1, 200), 3, true},
+		"a put of a former version is refused":     {change(Put, 3, 1, 412), 2, false},
+		"a put that is refused has no effect":      {change(Put, 3, 1, 412), 3, true},
+		"a put that is refused after a pause":      {change(Put, 3, 2, 412), 2, false},
+		"an unknown put of the present version":    {change(Put, 3, 2, 0), 3, false},
+		"an unknown put of a former version":       {change(Put, 3, 1, 0), 2, false},
+		"an unknown put of a former version, made": {change(Put, 3, 1, 0), 3, true},
+		"a patch of the present version":           {change(Amend, 3, 2, 200), 3, false},
+		"a patch of a former version":              {change(Amend, 3, 1, 200), 3, true},
+		"a patch of a former version is refused":   {change(Amend, 3, 1, 412), 2, false},
+		"a replacement of the present version":     {change(Replace, 3, 2, 200), 3, false},
+		"a replacement of a former version":        {change(Replace, 3, 1, 200), 3, true},
+		"a cancellation of the present version":    {change(Cancel, 0, 2, 200), 0, false},
+		"a cancellation of a former version":       {change(Cancel, 0, 1, 200), 0, true},
+		"a cancellation that is refused":           {change(Cancel, 0, 1, 412), 2, false},
+		"a cancellation that is refused, and made": {change(Cancel, 0, 1, 412), 0, true},
+		"a cancellation of a job that is there":    {change(Cancel, 0, 2, 404), 2, true},
+	} {
+		h := history(append(slices.Clone(before), one.change))
+		if delete(h.Final.Jobs, "k"); one.final > 0 {
+			h.Final.Jobs["k"] = Job{N: one.final}
+		}
+		if got := slices.Contains(broken(h), "one order of changes"); got != one.broken {
+			t.Errorf("%s: it is broken: %v", name, got)
+		}
+	}
+}
+
 // TestKept: a replacement by a patch of the same schedule keeps what is held. Any other change names it.
 func TestKept(t *testing.T) {
 	put := func(kind Kind, n int, from float64, last float64) Op {

@@ -82,6 +82,9 @@ type Op struct {
 	// N is the payload of a put or an amendment: no two operations have the same.
 	N        int
 	Schedule Schedule
+	// Match is the payload of the version that the operation is conditional on; 0 for none. Without that version, nothing
+	// changes.
+	Match int
 	// Deadline is the time after their instants at which occurrences are dropped; zero for none. CatchUp is the rule for
 	// ticks that no replica could claim within a lease. Attempts is the most of an occurrence, and Retry bounds the pauses
 	// between them; an amendment that changes neither has none.
@@ -164,7 +167,7 @@ func (s Schedule) next(tick time.Time) (at time.Time, more bool) {
 // Job is a job as a client was shown it.
 type Job struct {
 	N                                  int
-	State                              string
+	State, Version                     string
 	Pending, Delivered, Failed, Missed int
 	Counted                            bool // Delivered, Failed and Missed are known
 	Held                               int  // of the occurrences shown

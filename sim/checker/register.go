@@ -85,6 +85,9 @@ func (s jobState) has(o *Op) bool {
 	return s.exists && s.n == o.N && (o.Kind == Amend || o.Kind == Replace || o.Schedule.Every > 0 && s.put.N == o.N)
 }
 
+// meets reports whether a job may have the version that an operation is conditional on.
+func (s jobState) meets(o *Op) bool { return o.Match == 0 || s.n == o.Match }
+
 // next returns the states in which an operation may leave a job; none if its answer contradicts the state.
 func next(s jobState, o *Op) []any {
 	if !o.succeeded() && o.Status != 404 && o.Status != 412 { // unknown
@@ -92,6 +95,12 @@ func next(s jobState, o *Op) []any {
 			return []any{s, after}
 		}
 		return []any{s}
+	}
+	switch {
+	case o.Status == 412 && o.Kind != Create: // any change of the job is a cause, one that leaves its payload too
+		return []any{s}
+	case o.succeeded() && !s.meets(o):
+		return nil
 	}
 	switch o.Kind {
 	case Put:
@@ -113,10 +122,6 @@ func next(s jobState, o *Op) []any {
 			return when(!s.exists, s)
 		}
 		return when(s.exists && s.n == o.Shown.N, s)
-	case Amend, Replace:
-		if o.Status == 412 {
-			return []any{s}
-		}
 	default:
 	}
 	if o.Status == 404 {
@@ -128,7 +133,7 @@ func next(s jobState, o *Op) []any {
 
 // effect returns the state after an operation that takes effect, if it still may.
 func effect(s jobState, o *Op) jobState {
-	if s.late(o) {
+	if s.late(o) || !s.meets(o) {
 		return s
 	}
 	switch o.Kind {

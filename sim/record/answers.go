@@ -78,7 +78,7 @@ func jobOf(body []byte) (checker.Job, error) {
 		Callback struct {
 			Data struct{ Payload Payload }
 		}
-		State           string
+		State, Version  string
 		Pending, Missed int
 		Outcomes        *struct{ Delivered, Failed, Missed int }
 		Occurrences     []struct{ State string }
@@ -86,7 +86,8 @@ func jobOf(body []byte) (checker.Job, error) {
 	}
 	err := decode(body, &s)
 	j := checker.Job{
-		N: s.Callback.Data.Payload.N, State: s.State, Pending: s.Pending, Missed: s.Missed, Last: s.LastOutcome,
+		N: s.Callback.Data.Payload.N, State: s.State, Version: s.Version, Pending: s.Pending, Missed: s.Missed,
+		Last: s.LastOutcome,
 	}
 	if s.Outcomes != nil {
 		j.Counted, j.Delivered, j.Failed = true, s.Outcomes.Delivered, s.Outcomes.Failed
