@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -113,20 +112,19 @@ func (w *world) operate(o *Op, replica, try int) checker.Op {
 	return seen
 }
 
-// condition returns the payload and the version that a change is conditional on, as a header: those of the present job.
+// condition returns the payload that a change is conditional on, and its header: those of the present job.
 func (w *world) condition(o *Op, replica int) (match int, header []string) {
 	if !o.Match {
 		return 0, nil
 	}
-	read := checker.Op{Kind: checker.Get}
-	a := w.get(replica, o.Key, "/v1/jobs/"+o.Key)
-	if _, err := record.Told(&read, a); err != nil {
+	match, tag, err := record.Present(w.get(replica, o.Key, "/v1/jobs/"+o.Key))
+	if err != nil {
 		panic(err)
 	}
-	if !a.OK() {
-		return 0, nil
+	if tag != "" {
+		header = []string{"If-Match", tag}
 	}
-	return read.Shown.N, []string{"If-Match", strconv.Quote(read.Shown.Version)}
+	return match, header
 }
 
 // patience is how long a client waits.

@@ -125,9 +125,14 @@ func (w *world) operate(o *Op, replica, try int) checker.Op {
 		patience = 45 * time.Second
 	}
 	method, path, body, header := w.compose(o)
+	match := 0
+	if o.Match {
+		match = w.condition(o, replica, header)
+	}
 	clock := w.replicas[replica].clock
 	before := clock.ahead()
 	seen := w.begin(o, replica)
+	seen.Match = match
 	answer, sent := w.request(replica, patience, method, path, body, header)
 	seen.Arrived = sent.Add(w.younger + clock.younger())
 	next, err := record.Told(&seen, answer)
@@ -138,6 +143,19 @@ func (w *world) operate(o *Op, replica, try int) checker.Op {
 	seen.Ahead, seen.Behind = max(0, before, after), max(0, -before, -after)
 	w.placed(&seen, o, next)
 	return seen
+}
+
+// condition makes a change one of the job's present version, and returns the payload of that; 0 if there is none.
+func (w *world) condition(o *Op, replica int, header http.Header) (match int) {
+	present, _ := w.request(replica, o.Patience, http.MethodGet, "/v1/jobs/"+o.Key, nil, make(http.Header))
+	match, tag, err := record.Present(present)
+	if err != nil {
+		w.fault("%v", err)
+	}
+	if tag != "" {
+		header.Set("If-Match", tag)
+	}
+	return match
 }
 
 // compose makes the request of an operation.

@@ -71,6 +71,8 @@ type Op struct {
 	Kind    checker.Kind
 	Key     string
 	Replica int
+	// Match makes it a change of the version that the client has just read, if it has read one.
+	Match bool
 	// N is the payload of a put or an amendment.
 	N int
 	// Instants are times since the beginning; Every and End belong to a recurring schedule.
@@ -183,6 +185,11 @@ func (p *Plan) addOps(r *rand.Rand, begin time.Duration, key string, keys []stri
 					o.Items = append(o.Items, item)
 				}
 			}
+		default:
+		}
+		switch o.Kind {
+		case checker.Put, checker.Replace, checker.Amend, checker.Cancel:
+			o.Match = r.IntN(5) == 0
 		default:
 		}
 		if r.IntN(8) == 0 { // the answer is lost to it

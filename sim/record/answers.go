@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/sim/checker"
@@ -98,6 +99,16 @@ func jobOf(body []byte) (checker.Job, error) {
 		}
 	}
 	return j, err
+}
+
+// Present returns the payload and the entity tag of the job that the answer to a GET shows; zero and empty if it shows
+// none. The error says that the answer can't be read.
+func Present(a Answer) (n int, tag string, err error) {
+	if !a.OK() {
+		return 0, "", nil
+	}
+	j, err := jobOf(a.Body)
+	return j.N, strconv.Quote(j.Version), err
 }
 
 // Read reads the state of all replicas and of all jobs of some keys; ask sends a GET about a key, which is empty for

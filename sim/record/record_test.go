@@ -183,6 +183,26 @@ func TestJob(t *testing.T) {
 	}
 }
 
+// TestPresent: an answer shows the present job's payload and tag, or none.
+func TestPresent(t *testing.T) {
+	job := `{"version":"v1","callback":{"data":{"payload":{"n":7}}}}`
+	for _, c := range []struct {
+		record.Answer
+		n   int
+		tag string
+		bad bool
+	}{
+		{record.Answer{Status: 200, Body: []byte(job)}, 7, `"v1"`, false},
+		{record.Answer{Status: 404, Body: []byte(`{}`)}, 0, "", false},
+		{record.Answer{}, 0, "", false},
+		{record.Answer{Status: 200, Body: []byte(`{"ver`)}, 0, `""`, true},
+	} {
+		if n, tag, err := record.Present(c.Answer); n != c.n || tag != c.tag || err != nil != c.bad {
+			t.Errorf("%d %s: %d %s %v, want %d %s", c.Status, c.Body, n, tag, err, c.n, c.tag)
+		}
+	}
+}
+
 // TestWhole: a submission as a merge patch removes the members of any other kind of job, and keeps its own.
 func TestWhole(t *testing.T) {
 	job := record.Job{Every: 5 * time.Second, End: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), CatchUp: "all"}
