@@ -33,7 +33,7 @@ func (k *keyed) historyTold() {
 		switch {
 		case r.Outcome == "unknown":
 			k.causeOfUnknown(r, seen[a])
-		case len(seen[a]) == 0 && r.Outcome == "buried" && k.mayBeUnsent():
+		case r.Outcome == "buried" && k.mayBeUnsent() && len(seen[a]) <= k.released(a):
 		case len(seen[a]) == 0:
 			k.report("history is true", k.Ended,
 				"history tells of attempt %d at %s, which no receiver saw", r.Attempt, r.DeliveryID)
@@ -54,6 +54,16 @@ func (k *keyed) historyTold() {
 			k.report("history is whole", d.Begun, "history lacks attempt %d at instant %s", d.Attempt, k.clock(d.Instant))
 		}
 	}
+}
+
+// released returns how many attempts of a number did not count, by history. The next one has the same number.
+func (k *keyed) released(a attempt) (n int) {
+	for _, r := range k.Final.Recorded {
+		if r.Key == k.key && (attempt{r.DeliveryID, r.Attempt}) == a && r.Outcome == "released" {
+			n++
+		}
+	}
+	return n
 }
 
 // agrees reports whether an outcome in history may be that of an attempt.

@@ -65,3 +65,40 @@ func TestHistoryTold(t *testing.T) {
 		}
 	}
 }
+
+// TestBuriedUnsent: an occurrence may be buried unsent if its receiver must not be called at times. Attempts before that
+// had another number, unless they did not count.
+func TestBuriedUnsent(t *testing.T) {
+	for name, one := range map[string]struct {
+		to     string
+		sent   bool
+		before string // the outcome of the attempt that was sent, by history
+		broken bool
+	}{
+		"at a receiver that turns":            {to: "turns"},
+		"at another receiver":                 {to: "open", broken: true},
+		"after an attempt that did not count": {to: "turns", sent: true, before: "released"},
+		"after one at another receiver":       {to: "open", sent: true, before: "released", broken: true},
+		"after an attempt that counted":       {to: "turns", sent: true, before: "retried", broken: true},
+		"the attempt itself":                  {to: "turns", sent: true, broken: true},
+	} {
+		put := told(Put, 1, 201)
+		put.N, put.Attempts, put.To, put.Schedule.Instants = 1, 2, one.to, []time.Time{at(30)}
+		h := history([]Op{put})
+		h.Rules = map[string]Rule{"turns": {Later: true}}
+		sent := attemptAt(30, 1, false)
+		buried := Recorded{Key: "k", DeliveryID: sent.ID, Attempt: 1, Outcome: "buried", At: at(40)}
+		h.Final.Recorded = []Recorded{buried}
+		if one.sent {
+			h.Deliveries = []Delivery{sent}
+		}
+		if one.before != "" {
+			before := buried
+			before.Outcome, before.At = one.before, sent.Begun
+			h.Final.Recorded = []Recorded{before, buried}
+		}
+		if got := slices.Contains(broken(h), "history is true"); got != one.broken {
+			t.Errorf("%s: it is broken: %v, %v", name, got, Check(h))
+		}
+	}
+}
