@@ -331,7 +331,7 @@ func (d *drafter) define(o *Op) {
 		o.End = o.At + d.upTo(70*time.Second) + max(o.Every, span(20*time.Second))
 		o.CatchUp = []string{"all", "latest", "latest", "none"}[d.IntN(4)]
 		return
-	case n == 4 && o.Kind != checker.Replace:
+	case n == 4:
 		o.Wait = d.upTo(20*time.Second) + 1
 		return
 	case n < 7:
@@ -481,12 +481,13 @@ func (d *drafter) operators() {
 
 // forbidden adds jobs at receivers that the operator's rules forbid to their tenant, or to all, besides others.
 func (d *drafter) forbidden() {
+	kinds := []checker.Kind{checker.Put, checker.Put, checker.Create, checker.Replace, checker.Amend}
 	receivers := append(slices.Sorted(maps.Keys(rules)), "http://open.sim/", "http://both.sim/")
 	for range 8 {
 		tenant := []string{"", otherTenant}[d.IntN(2)]
 		o := Op{
-			At: d.upTo(d.Until.D()), Kind: []checker.Kind{checker.Put, checker.Put, checker.Create, checker.Amend}[d.IntN(4)],
-			Tenant: tenant, Key: fmt.Sprintf("called%s-%d", tenant, d.IntN(2)), To: receivers[d.IntN(len(receivers))],
+			At: d.upTo(d.Until.D()), Kind: kinds[d.IntN(len(kinds))], Tenant: tenant,
+			Key: fmt.Sprintf("called%s-%d", tenant, d.IntN(2)), To: receivers[d.IntN(len(receivers))],
 			Replica: d.IntN(d.Replicas), Again: 1,
 		}
 		d.define(&o)

@@ -127,7 +127,7 @@ func (w *world) operate(o *Op, replica, try int) checker.Op {
 	method, path, body, header := w.compose(o)
 	match := 0
 	if o.Match {
-		match = w.condition(o, replica, header)
+		match = w.condition(o, replica, patience, header)
 	}
 	clock := w.replicas[replica].clock
 	before := clock.ahead()
@@ -146,8 +146,8 @@ func (w *world) operate(o *Op, replica, try int) checker.Op {
 }
 
 // condition makes a change one of the job's present version, and returns the payload of that; 0 if there is none.
-func (w *world) condition(o *Op, replica int, header http.Header) (match int) {
-	present, _ := w.request(replica, o.Patience, http.MethodGet, "/v1/jobs/"+o.Key, nil, make(http.Header))
+func (w *world) condition(o *Op, replica int, patience time.Duration, header http.Header) (match int) {
+	present, _ := w.request(replica, patience, http.MethodGet, "/v1/jobs/"+o.Key, nil, make(http.Header))
 	match, tag, err := record.Present(present)
 	if err != nil {
 		w.fault("%v", err)

@@ -368,7 +368,9 @@ func TestMatch(t *testing.T) {
 		"a put of a former version":                {change(Put, 3, 1, 200), 3, true},
 		"a put of a former version is refused":     {change(Put, 3, 1, 412), 2, false},
 		"a put that is refused has no effect":      {change(Put, 3, 1, 412), 3, true},
-		"a put that is refused after a pause":      {change(Put, 3, 2, 412), 2, false},
+		"a put that is refused for another change": {change(Put, 3, 2, 412), 2, false},
+		"a put without a condition is refused":     {change(Put, 3, 0, 412), 2, true},
+		"a patch without a condition is refused":   {change(Amend, 3, 0, 412), 2, true},
 		"an unknown put of the present version":    {change(Put, 3, 2, 0), 3, false},
 		"an unknown put of a former version":       {change(Put, 3, 1, 0), 2, false},
 		"an unknown put of a former version, made": {change(Put, 3, 1, 0), 3, true},
@@ -518,6 +520,16 @@ func TestCancellation(t *testing.T) {
 		if got := slices.Contains(broken(h), "counts of a cancellation"); got != one.broken {
 			t.Errorf("%s: it is broken: %v", name, got)
 		}
+	}
+	patch := put
+	patch.Kind, patch.N, patch.Status, patch.Invoked, patch.Returned = Replace, 2, 200, at(2), at(2.1)
+	put.Ahead = 29 * time.Second // the patch may have kept its occurrences, of which one was skipped
+	if got := broken(history([]Op{put, patch, cancel})); len(got) > 0 {
+		t.Errorf("a patch that keeps the occurrences: %q are broken", got)
+	}
+	patch.Schedule.Instants = []time.Time{at(30), at(61)}
+	if got := broken(history([]Op{put, patch, cancel})); !slices.Contains(got, "counts of a cancellation") {
+		t.Errorf("a patch of another schedule: %q are broken", got)
 	}
 }
 

@@ -85,6 +85,9 @@ func (k *keyed) onlyPutBefore(c *Op) (put *Op) {
 			put = o // they are in the order of their invocations
 		}
 	}
+	if put != nil && k.mayKeep(put) {
+		return nil
+	}
 	for _, o := range k.ops {
 		if o == c || o == put || !o.maybe() || o.Invoked.After(c.Returned) {
 			continue

@@ -83,7 +83,7 @@ func (k *keyed) countedPut() (put *Op, alone bool) {
 			put = o
 		}
 	}
-	if put == nil || !put.Schedule.To.IsZero() {
+	if put == nil || !put.Schedule.To.IsZero() || k.mayKeep(put) {
 		return nil, false
 	}
 	alone = true

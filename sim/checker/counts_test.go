@@ -28,6 +28,11 @@ func TestCounts(t *testing.T) {
 	crontab.Schedule = Schedule{Every: 20 * time.Second, End: at(70)}
 	before, replacing := crontab, crontab
 	replacing.Invoked, replacing.Returned, replacing.Status = at(30), at(30.1), 200
+	first, patch := put, put
+	first.N, first.Invoked, first.Returned = 2, at(0.5), at(0.6)
+	patch.Kind, patch.Status = Replace, 200
+	other := first
+	other.Schedule.Instants = first.Schedule.Instants[:2]
 	cancel := Op{Kind: Cancel, Key: "k", Invoked: at(0.1), Returned: at(0.2), Status: 200}
 	redrive := Op{Kind: Redrive, Key: "k", Invoked: at(90), Returned: at(90.1), Status: 200, Redriven: 1}
 	late := cancel
@@ -55,6 +60,8 @@ func TestCounts(t *testing.T) {
 		"one is not counted":             {sent: all, delivered: 2, broken: true},
 		"one counts as failed":           {sent: all, delivered: 2, failed: 1, broken: true},
 		"one counts as missed":           {sent: all, delivered: 2, missed: 1, broken: true},
+		"a patch of another schedule":    {ops: []Op{other, patch}, sent: all, delivered: 4, broken: true},
+		"a patch of the same schedule":   {ops: []Op{first, patch}, sent: all, delivered: 4},
 		"the job goes on":                {sent: all, delivered: 2, state: "scheduled"},
 		"one has failed":                 {sent: failed, dead: dead, delivered: 2, failed: 1},
 		"it counts as delivered":         {sent: failed, dead: dead, delivered: 3, broken: true},

@@ -60,7 +60,7 @@ const (
 	Batch   Kind = "batch"   // some puts in one request; each of them is an operation
 	List    Kind = "list"    // the jobs of a tenant
 
-	Settings Kind = "settings" // an operator pauses a tenant, or lets it go on
+	Settings Kind = "settings" // an operator pauses or limits a tenant, or lets it go on
 	Quota    Kind = "quota"    // an operator sets the most jobs of a tenant
 	Revoke   Kind = "revoke"   // the key of a caller
 )

@@ -12,7 +12,7 @@ const settled = 6 * time.Second
 // counted is the time within which the jobs that other replicas have admitted count for a quota.
 const counted = 11 * time.Second
 
-// operators checks the changes of operators: tenants' pauses and quotas, and keys.
+// operators checks the changes of operators: tenants' pauses, limits and quotas, and keys.
 func (h *History) operators() (found []Violation) {
 	for i := range h.Ops {
 		o := &h.Ops[i]
@@ -77,17 +77,20 @@ func (h *History) pausedTenant(o *Op) (found []Violation) {
 	return found
 }
 
-// limited: once a replica knows of a tenant's limit, it begins a delivery only while fewer are under way. Sick
-// receivers are no excuse.
+// limited: once a replica knows of a tenant's limit, it begins a delivery only while fewer are under way. A fault may
+// have kept it from reading the settings, or have it read them later; sick receivers are no excuse.
 func (h *History) limited(o *Op) (found []Violation) {
 	until := h.changedAgain(o, func(p *Op) bool { return p.Most != o.Most })
 	from := o.Returned.Add(settled + h.CallbackTimeout)
 	for i := range h.Deliveries {
 		d := &h.Deliveries[i]
-		if d.Tenant != o.Tenant || !d.Begun.After(from) || !d.Begun.Before(until) || h.troubled(d) {
+		if d.Tenant != o.Tenant || !d.Begun.After(from) || !d.Begun.Before(until) ||
+			h.troubled(d.Replica, o.Invoked.Add(-healthy), d.Begun) {
 			continue
 		}
-		here := func(e *Delivery) bool { return e.Replica == d.Replica && e.Tenant == d.Tenant }
+		here := func(e *Delivery) bool { // an end after that of the history is unknown
+			return e == d || e.Replica == d.Replica && e.Tenant == d.Tenant && !e.Ended.After(h.Ended)
+		}
 		if n := h.underWay(d.Begun, here); n > o.Most {
 			found = append(found, Violation{
 				Rule: "a tenant keeps its limit", Key: d.Key, At: d.Begun,
@@ -99,10 +102,10 @@ func (h *History) limited(o *Op) (found []Violation) {
 	return found
 }
 
-// troubled reports whether a replica may have had a fault shortly before a delivery.
-func (h *History) troubled(d *Delivery) bool {
+// troubled reports whether a replica may have had a fault in a time, other than sick receivers.
+func (h *History) troubled(replica int, from, to time.Time) bool {
 	return slices.ContainsFunc(h.Troubles, func(t Trouble) bool {
-		return t.What != "receivers" && t.concerns(d.Replica) && t.From.Before(d.Begun) && t.To.After(d.Begun.Add(-healthy))
+		return t.What != "receivers" && t.concerns(replica) && t.From.Before(to) && t.To.After(from)
 	})
 }
 

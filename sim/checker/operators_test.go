@@ -49,10 +49,10 @@ func TestLimited(t *testing.T) {
 		"after a fault":             {sent: two, troubles: []Trouble{{What: "kill", Replica: 1, From: at(50), To: at(60)}}},
 		"after another's fault":     {sent: two, troubles: []Trouble{{What: "kill", Replica: 2, From: at(50), To: at(60)}}, broken: true},
 		"after a fault of all":      {sent: two, troubles: []Trouble{{What: "down", Replica: -1, From: at(50), To: at(60)}}},
-		"long after a fault":        {sent: two, troubles: []Trouble{{What: "kill", Replica: 1, From: at(30), To: at(40)}}, broken: true},
+		"long after a fault":        {ops: []Op{limit(82, 1, 200)}, sent: two, troubles: []Trouble{{What: "kill", Replica: 1, From: at(10), To: at(20)}}, broken: true},
 		"before a fault":            {sent: two, troubles: []Trouble{{What: "kill", Replica: 1, From: at(102), To: at(110)}}, broken: true},
 		"while receivers are sick":  {sent: two, troubles: []Trouble{{What: "receivers", Replica: -1, From: at(90), To: at(110)}}, broken: true},
-		"the first never ended":     {sent: []Delivery{of(two[0], func(d *Delivery) { d.Ended = time.Time{} }), two[1]}},
+		"the first never ended":     {sent: []Delivery{of(two[0], func(d *Delivery) { d.Ended = at(1e6) }), two[1]}},
 		"limited as much, paused":   {ops: []Op{limit(20, 1, 200), paused}, sent: two, broken: true},
 	} {
 		if c.ops == nil {
@@ -98,6 +98,8 @@ func TestLateByALimit(t *testing.T) {
 		"another tenant is limited": {ops: []Op{limit("other", 1, 20)}, sent: []Delivery{before, late}, broken: true},
 		"its limit was refused":     {ops: []Op{refused}, sent: []Delivery{before, late}, broken: true},
 		"settings without a limit":  {ops: []Op{limit("t", 0, 20)}, sent: []Delivery{before, late}, broken: true},
+		"its limit was lifted":      {ops: []Op{limit("t", 1, 20), limit("t", 0, 30)}, sent: []Delivery{before, late}, broken: true},
+		"not at its limit any more": {ops: []Op{limit("t", 1, 20)}, sent: []Delivery{one("b", 100, 101.9), late}, broken: true},
 		"another tenant's delivery": {ops: []Op{limit("t", 1, 20)}, sent: []Delivery{elsewhere, late}, broken: true},
 		"limited afterwards":        {ops: []Op{limit("t", 1, 120)}, sent: []Delivery{before, late}, broken: true},
 	} {

@@ -33,7 +33,7 @@ func (k *keyed) historyTold() {
 		switch {
 		case r.Outcome == "unknown":
 			k.causeOfUnknown(r, seen[a])
-		case r.Outcome == "buried" && k.mayBeUnsent() && len(seen[a]) <= k.released(a):
+		case r.Outcome == "buried" && k.mayBeUnsent() && len(seen[a]) <= k.released(a, seen[a]):
 		case len(seen[a]) == 0:
 			k.report("history is true", k.Ended,
 				"history tells of attempt %d at %s, which no receiver saw", r.Attempt, r.DeliveryID)
@@ -56,8 +56,14 @@ func (k *keyed) historyTold() {
 	}
 }
 
-// released returns how many attempts of a number did not count, by history. The next one has the same number.
-func (k *keyed) released(a attempt) (n int) {
+// released returns how many attempts of a number may not have counted, by history or as their entries may be lost. The
+// next one has the same number.
+func (k *keyed) released(a attempt, seen []*Delivery) (n int) {
+	for _, d := range seen {
+		if k.mayLack(d) {
+			n++
+		}
+	}
 	for _, r := range k.Final.Recorded {
 		if r.Key == k.key && (attempt{r.DeliveryID, r.Attempt}) == a && r.Outcome == "released" {
 			n++

@@ -73,6 +73,7 @@ func TestBuriedUnsent(t *testing.T) {
 		to     string
 		sent   bool
 		before string // the outcome of the attempt that was sent, by history
+		crash  bool   // the replica died before it could write that
 		broken bool
 	}{
 		"at a receiver that turns":            {to: "turns"},
@@ -80,6 +81,7 @@ func TestBuriedUnsent(t *testing.T) {
 		"after an attempt that did not count": {to: "turns", sent: true, before: "released"},
 		"after one at another receiver":       {to: "open", sent: true, before: "released", broken: true},
 		"after an attempt that counted":       {to: "turns", sent: true, before: "retried", broken: true},
+		"after one whose entry may be lost":   {to: "turns", sent: true, crash: true},
 		"the attempt itself":                  {to: "turns", sent: true, broken: true},
 	} {
 		put := told(Put, 1, 201)
@@ -91,6 +93,9 @@ func TestBuriedUnsent(t *testing.T) {
 		h.Final.Recorded = []Recorded{buried}
 		if one.sent {
 			h.Deliveries = []Delivery{sent}
+		}
+		if one.crash {
+			h.Troubles = []Trouble{{What: "crash", Replica: sent.Replica, From: sent.Ended, To: sent.Ended.Add(20 * time.Second)}}
 		}
 		if one.before != "" {
 			before := buried

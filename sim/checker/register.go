@@ -97,7 +97,7 @@ func next(s jobState, o *Op) []any {
 		return []any{s}
 	}
 	switch {
-	case o.Status == 412 && o.Kind != Create: // any change of the job is a cause, one that leaves its payload too
+	case o.Status == 412 && o.Match != 0: // any change of the job is a cause, one that leaves its payload too
 		return []any{s}
 	case o.succeeded() && !s.meets(o):
 		return nil
@@ -140,7 +140,11 @@ func effect(s jobState, o *Op) jobState {
 	case Put, Create:
 		return jobState{true, o.N, o, o}
 	case Replace:
-		if s.exists {
+		switch {
+		case !s.exists:
+		case s.put != nil && s.put.Schedule.same(o.Schedule): // it keeps the occurrences
+			s.n, s.by = o.N, o
+		default:
 			return jobState{true, o.N, o, o}
 		}
 	case Amend:

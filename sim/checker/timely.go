@@ -42,12 +42,17 @@ func (h *History) underWay(at time.Time, of func(*Delivery) bool) (n int) {
 	return n
 }
 
-// atLimit reports whether a delivery may have waited for others of its tenant, which an operator has limited.
+// atLimit reports whether a delivery may have waited until shortly before for others of its tenant, which an operator
+// has limited.
 func (h *History) atLimit(d *Delivery) bool {
 	ofTenant := func(e *Delivery) bool { return e.Tenant == d.Tenant }
 	return slices.ContainsFunc(h.Ops, func(o Op) bool {
+		lifted := func(p Op) bool {
+			return p.Kind == Settings && p.Tenant == o.Tenant && p.Most != o.Most && p.succeeded() &&
+				p.Invoked.After(o.Returned) && p.Returned.Add(settled).Before(d.Instant)
+		}
 		return o.Kind == Settings && o.Tenant == d.Tenant && o.Most > 0 && o.maybe() && o.Invoked.Before(d.Begun) &&
-			h.mostUnderWay(d.Instant, d.Begun, ofTenant) >= o.Most
+			!slices.ContainsFunc(h.Ops, lifted) && h.mostUnderWay(d.Begun.Add(-patience), d.Begun, ofTenant) >= o.Most
 	})
 }
 

@@ -33,6 +33,12 @@ func Timeline(h *checker.History, log []Line, key string) string {
 		if o.To != "" {
 			asked += " for " + o.To
 		}
+		if o.Match > 0 {
+			asked += fmt.Sprintf(" if the payload is %d", o.Match)
+		}
+		if o.Most > 0 {
+			asked += fmt.Sprintf(" with %d at a time", o.Most)
+		}
 		if o.Caller != "" {
 			asked += " by " + o.Caller
 		}

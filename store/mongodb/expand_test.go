@@ -257,7 +257,7 @@ func TestAdvanceComesLate(t *testing.T) {
 }
 
 // TestAdvanceEndsEarlier: an expansion by a replica with a shorter lease ends before one that was cut off. Only what that
-// had inserted up to the new cursor was left behind; the rest is beyond the cursor, and is expanded again.
+// had inserted up to the new cursor was left behind; the rest is beyond the cursor.
 func TestAdvanceEndsEarlier(t *testing.T) {
 	db := newDatabase(t)
 	s := db.open(t)
