@@ -211,18 +211,59 @@ const turnInterval = time.Second
 // exclusive consumers, so they need a single active one.
 func (s *Source) await(ctx context.Context, conn *amqp.Connection, receiving *sync.WaitGroup) (*inlet, error) {
 	for {
-		in, err := s.consume(conn, true, receiving)
-		if isRefused(err) {
-			in, err = s.consume(conn, false, receiving)
-		}
-		if !isRefused(err) {
+		in, err := s.join(conn, receiving)
+		if in != nil || err != nil && !isRefused(err) {
 			return in, err
+		}
+		if err == nil {
+			continue
 		}
 		s.Door.Consuming(nil) // as if the broker held this consumer ready
 		if err := intake.Sleep(ctx, turnInterval); err != nil {
 			return nil, err
 		}
 	}
+}
+
+// join begins to consume, or returns why the broker refuses that. It returns neither if the queue's other consumer has
+// ended meanwhile: beside a consumer that is not exclusive, others could begin. Only if there is no other consumer, and
+// an exclusive one is refused all the same, the queue has a single active consumer.
+func (s *Source) join(conn *amqp.Connection, receiving *sync.WaitGroup) (*inlet, error) {
+	in, err := s.consume(conn, true, receiving)
+	if !isRefused(err) {
+		return in, err
+	}
+	others, err := s.consumers(conn)
+	if err != nil {
+		return nil, err
+	}
+	if others == 0 {
+		if in, err = s.consume(conn, true, receiving); !isRefused(err) {
+			return in, err
+		}
+	}
+	if in, err = s.consume(conn, false, receiving); err != nil || others == 0 {
+		return in, err
+	}
+	switch all, err := s.consumers(conn); {
+	case err != nil:
+		return nil, err
+	case all > 1:
+		return in, nil
+	default:
+		return nil, in.ch.Close()
+	}
+}
+
+// consumers returns the number of the queue's consumers.
+func (s *Source) consumers(conn *amqp.Connection) (n int, err error) {
+	ch, err := conn.Channel()
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = ch.Close() }() // nothing is left to say on it
+	q, err := ch.QueueDeclarePassive(s.Queue, true, false, false, false, nil)
+	return q.Consumers, err
 }
 
 func isRefused(err error) bool {

@@ -3,10 +3,12 @@
 package rabbitmq_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -138,13 +140,19 @@ func (o *office) source(group int) (door *intake.Door, stop func()) {
 	if err != nil {
 		o.Fatal(err)
 	}
+	return o.sourceBy(group, func(ctx context.Context) (*amqp.Connection, error) { return dialer.Connect(ctx, "test") })
+}
+
+// sourceBy is source with connections that the test makes.
+func (o *office) sourceBy(
+	group int, connect func(ctx context.Context) (*amqp.Connection, error)) (door *intake.Door, stop func()) {
+	o.Helper()
 	door = intake.NewDoor(intake.Config{
 		API: o, Source: "queue " + o.queue, Tenant: "acme", Patience: time.Minute, Metrics: intake.NewMetrics(prometheus.NewRegistry()),
 		Logger: slog.New(slog.NewTextHandler(o.Output(), nil)),
 	})
 	source := rabbitmq.New(rabbitmq.Config{
-		Connect: func(ctx context.Context) (*amqp.Connection, error) { return dialer.Connect(ctx, "test") },
-		Queue:   o.queue, Door: door, Group: group,
+		Connect: connect, Queue: o.queue, Door: door, Group: group,
 		MayReply: func(queue string) bool { return !strings.HasPrefix(queue, "private") },
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -308,6 +316,81 @@ func TestOneConsumer(t *testing.T) {
 			want = append(want, after...)
 			o.until("all are stored", func() bool { return o.stored() == len(want) })
 			o.ordered(want)
+		})
+	}
+}
+
+// watched is a connection of a source, which tells of what the broker sends before the source sees it.
+type watched struct {
+	net.Conn
+	sees func(sent []byte)
+}
+
+func (w *watched) Read(b []byte) (int, error) {
+	n, err := w.Conn.Read(b)
+	w.sees(b[:n])
+	return n, err
+}
+
+// TestJoin: a source is the only consumer of an ordinary queue even if the other one ends while it asks to be one. It
+// consumes beside the consumer of another program that lets others in.
+func TestJoin(t *testing.T) {
+	refusal, counted := []byte("exclusive use"), []byte{0, 50, 0, 11} // the class and the method of queue.declare-ok
+	for name, c := range map[string]struct {
+		arguments amqp.Table
+		ends      [][]byte // the other consumer ends when the broker has sent these, in order; it stays if there are none
+		shared    bool     // the other consumer is not exclusive
+		refused   bool     // so is another consumer, beside the source
+	}{
+		"it ends when the source was refused":   {ends: [][]byte{refusal}, refused: true},
+		"it ends when it was counted":           {ends: [][]byte{refusal, counted}, refused: true},
+		"it ends beside a single active source": {arguments: amqp.Table{amqp.SingleActiveConsumerArg: true}, ends: [][]byte{refusal, counted}, shared: true},
+		"it is another program's":               {shared: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := newOffice(t)
+			if _, err := o.ch.QueueDeclare(o.queue, true, false, false, false, c.arguments); err != nil {
+				t.Fatal(err)
+			}
+			consume := func(exclusive bool) (*amqp.Channel, error) {
+				ch, err := o.conn.Channel()
+				if err == nil {
+					_, err = ch.Consume(o.queue, "", false, exclusive, false, false, nil)
+				}
+				return ch, err
+			}
+			other, err := consume(!c.shared)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ends := c.ends
+			sees := func(sent []byte) {
+				if len(ends) == 0 || !bytes.Contains(sent, ends[0]) {
+					return
+				}
+				if ends = ends[1:]; len(ends) == 0 {
+					if err := other.Close(); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			door, _ := o.sourceBy(10, func(context.Context) (*amqp.Connection, error) {
+				return amqp.DialConfig(variable(t, "CARILLON_TEST_RABBITMQ_URL"), amqp.Config{
+					Dial: func(network, address string) (net.Conn, error) {
+						conn, err := net.Dial(network, address)
+						return &watched{conn, sees}, err
+					},
+				})
+			})
+			o.consuming(door)
+			if len(c.ends) > 0 {
+				want := keys("k", 20)
+				o.publish(want...)
+				o.until("all are stored", func() bool { return o.stored() == len(want) })
+			}
+			if _, err := consume(false); err != nil != c.refused {
+				t.Errorf("another consumer is answered %v", err)
+			}
 		})
 	}
 }
