@@ -76,7 +76,7 @@ func (k *keyed) misnumbered(d, before *Delivery, most int) string {
 // certain.
 func (k *keyed) outcome(d *Delivery) (outcome string) {
 	for _, r := range k.Final.Recorded {
-		if r.Key != k.key || r.DeliveryID != d.ID || r.Attempt != d.Attempt || r.At.Sub(d.Local).Abs() >= time.Second {
+		if !r.isOf(k.key, d) {
 			continue
 		}
 		if outcome != "" && outcome != r.Outcome {
@@ -85,6 +85,11 @@ func (k *keyed) outcome(d *Delivery) (outcome string) {
 		outcome = r.Outcome
 	}
 	return outcome
+}
+
+// isOf reports whether an entry of history is that of an attempt at an occurrence of a key, by its number and its time.
+func (r *Recorded) isOf(key string, d *Delivery) bool {
+	return r.Key == key && r.DeliveryID == d.ID && r.Attempt == d.Attempt && r.At.Sub(d.Local).Abs() < time.Second
 }
 
 // mostAttempts returns the most attempts that some job of the key allows; 0 if that is unknown.
@@ -118,15 +123,10 @@ func (k *keyed) mayClaimInVain(from, to time.Time) bool {
 
 // mayBeReleased reports whether an attempt may not count, since history tells so, or may have lost the entry.
 func (k *keyed) mayBeReleased(d *Delivery) bool {
-	told := false
-	for _, r := range k.Final.Recorded {
-		if r.Key == k.key && r.DeliveryID == d.ID && r.Attempt == d.Attempt {
-			if r.Outcome == "released" {
-				return true
-			}
-			told = true
-		}
+	if k.released(attempt{d.ID, d.Attempt}, nil) > 0 {
+		return true
 	}
+	told := slices.ContainsFunc(k.Final.Recorded, func(r Recorded) bool { return r.isOf(k.key, d) })
 	return !told && !d.Told && k.mayLack(d)
 }
 

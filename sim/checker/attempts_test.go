@@ -31,6 +31,8 @@ func TestAttempts(t *testing.T) {
 	slow.Local = at(30.003)
 	both := append(told(1, "buried"), told(1, "retried")...)
 	both[1].At = slow.Local
+	later := told(1, "delivered")
+	later[0].At = at(40)
 	crash := []Trouble{{What: "crash", Replica: 0, From: at(31), To: at(51)}}
 	its := []Trouble{{What: "crash", Replica: 1, From: at(30.05), To: at(50)}}
 	receivers := []Trouble{{What: "receivers", Replica: -1, From: at(20), To: at(99)}}
@@ -47,6 +49,8 @@ func TestAttempts(t *testing.T) {
 		"it did not count":             {sent: []Delivery{sent(30, 1), sent(40, 1)}, recorded: told(1, "released")},
 		"it counted":                   {sent: []Delivery{sent(30, 1), sent(40, 1)}, recorded: told(1, "retried"), broken: true},
 		"its replica died unheard":     {sent: []Delivery{sent(30, 1), sent(40, 1)}, troubles: its},
+		"and the next is told":         {sent: []Delivery{sent(30, 1), sent(40, 1)}, recorded: later, troubles: its},
+		"its replica died, but told":   {sent: []Delivery{sent(30, 1), sent(40, 1)}, recorded: told(1, "retried"), troubles: its, broken: true},
 		"another replica died":         {sent: []Delivery{sent(30, 1), sent(40, 1)}, troubles: crash, broken: true},
 		"it goes back":                 {sent: []Delivery{sent(30, 1), sent(40, 2), sent(50, 1)}, broken: true},
 		"it was redriven":              {ops: []Op{put, redrive}, sent: []Delivery{sent(30, 1), sent(34, 2), sent(40, 1)}},
