@@ -134,12 +134,35 @@ func (a *api) triggerJob(c *gin.Context) error {
 	}
 	o.Own.Options.Trace = traceOf(c.Request)
 	o.ID = job.OccurrenceID(name, o.Revision, at, position, "")
-	if err := a.Store.Trigger(ctx, o); err != nil {
-		return err
+	if !origin.Repeated || !a.hasEnded(ctx, &o) {
+		if err := a.Store.Trigger(ctx, o); err != nil {
+			return err
+		}
+		triggering := &history.Entry{Kind: history.Triggered}
+		triggering.About(&o)
+		a.record(ctx, triggering)
+		a.Wake(o.Lane(), o.DueAt)
 	}
-	triggering := &history.Entry{Kind: history.Triggered}
-	triggering.About(&o)
-	a.record(ctx, triggering)
-	a.Wake(o.Lane(), o.DueAt)
 	return writeJSON(c, http.StatusAccepted, triggered{o.ID.String(), o.DeliveryID().String(), job.FormatTime(at)})
+}
+
+// hasEnded reports whether history has the end of an occurrence, which a submission may have triggered before. If
+// history can't be read, it has none: an occurrence that comes twice is better than one that never comes.
+func (a *api) hasEnded(ctx context.Context, o *job.Occurrence) bool {
+	reading, err := a.readHistory(ctx, history.Filter{
+		Tenant: o.Name.Tenant, Key: o.Name.Key, About: o.Timestamp, Since: o.Timestamp.Add(-time.Minute), // clocks differ
+		Kinds: []history.Kind{history.Delivered, history.Buried},
+	})
+	if err != nil {
+		return false
+	}
+	for e, err := range reading.All(ctx) {
+		if err != nil {
+			return false
+		}
+		if e.Position == o.Position {
+			return true
+		}
+	}
+	return false
 }

@@ -378,8 +378,8 @@ func TestRepeatedAfterFiring(t *testing.T) {
 }
 
 // TestRepeatedTrigger: a trigger that comes again is the same occurrence, if its message has an identity and a time. So
-// it changes nothing while the occurrence waits or is held, nor if it has failed for good. If it has fired, it fires
-// once more by the same delivery id.
+// it changes nothing while the occurrence waits or is held, nor if it has failed for good, nor if history tells its end.
+// If it has fired unnoticed, it fires once more by the same delivery id.
 func TestRepeatedTrigger(t *testing.T) {
 	type change func(*desk, *intake.Message)
 	published := func(since time.Duration) change {
@@ -393,6 +393,7 @@ func TestRepeatedTrigger(t *testing.T) {
 		"delivered again":                  {same: true},
 		"by a client with a fast clock":    {first: published(3 * time.Second), same: true, early: true},
 		"of CloudEvents":                   {first: asEvent, same: true},
+		"sent by the client once more":     {again: func(_ *desk, m *intake.Message) { m.Repeated = false }, same: true},
 		"another message of the same time": {again: identity("2")},
 		"published again":                  {again: published(0)},
 		"without an identity":              {first: identity("")},
@@ -402,8 +403,11 @@ func TestRepeatedTrigger(t *testing.T) {
 	} {
 		for fate, end := range map[string]func(*desk, store.Claimed){
 			"waits": nil, "is held": func(*desk, store.Claimed) {},
-			"is dead":   func(d *desk, o store.Claimed) { d.settle(o, store.Bury) },
-			"has fired": func(d *desk, o store.Claimed) { d.settle(o, store.Ack) },
+			"is dead":                           func(d *desk, o store.Claimed) { d.settle(o, store.Bury) },
+			"is gone":                           func(d *desk, o store.Claimed) { d.settle(o, store.Ack) },
+			"is gone, and delivered by history": func(d *desk, o store.Claimed) { d.settle(o, store.Ack); d.recorded(o, history.Delivered) },
+			"is gone, and buried by history":    func(d *desk, o store.Claimed) { d.settle(o, store.Ack); d.recorded(o, history.Buried) },
+			"is gone, and retried by history":   func(d *desk, o store.Claimed) { d.settle(o, store.Ack); d.recorded(o, history.Retried) },
 		} {
 			t.Run(name+", "+fate, func(t *testing.T) {
 				d := newDesk(t)
@@ -431,7 +435,8 @@ func TestRepeatedTrigger(t *testing.T) {
 					c.again(d, &m)
 				}
 				d.applied(m)
-				if !c.same || fate == "has fired" {
+				ended := m.Repeated && (strings.Contains(fate, "delivered") || strings.Contains(fate, "buried"))
+				if !c.same || strings.HasPrefix(fate, "is gone") && !ended {
 					due++
 				}
 				for _, o := range d.claim(due) {
@@ -462,6 +467,18 @@ func (d *desk) claim(want int) []store.Claimed {
 		d.Fatalf("claimed %+v, %v; want %d", claim, err, want)
 	}
 	return claim.Occurrences
+}
+
+// recorded writes the outcome of a claim to history.
+func (d *desk) recorded(o store.Claimed, kind history.Kind) {
+	d.Helper()
+	w := history.NewWriter(history.Config{Records: d.store, Policy: history.Policy{Keep: time.Hour}, Now: d.clock})
+	e := history.Entry{Kind: kind, At: d.clock(), Attempt: 1}
+	e.About(&o.Occurrence)
+	w.Record(&e)
+	if err := w.Close(); err != nil {
+		d.Fatal(err)
+	}
 }
 
 // settle ends a claim.
