@@ -220,6 +220,61 @@ func TestClaimMeetsACarry(t *testing.T) {
 	}
 }
 
+// TestSettlementMeetsAReplacement: an occurrence that fails, or is missed, while its job is replaced counts for the next
+// job if that has it by then, and else for none.
+func TestSettlementMeetsAReplacement(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
+	for _, outcome := range []store.Outcome{store.Bury, store.Miss} {
+		write := map[store.Outcome]string{store.Bury: "update", store.Miss: "delete"}[outcome]
+		for name, c := range map[string]struct {
+			carried bool
+			want    int // the count
+			race    func(t *testing.T, relayed store.Store, r *relay, settle func(store.Store), replace func(store.Store))
+		}{
+			"before the replaced ones are deleted": {race: func(_ *testing.T, relayed store.Store, r *relay, settle, replace func(store.Store)) {
+				r.on("delete", "occurrences", 1, func() verdict { settle(s); return pass })
+				replace(relayed)
+			}},
+			"carried over before the write": {carried: true, want: 1, race: func(_ *testing.T, relayed store.Store, r *relay, settle, replace func(store.Store)) {
+				r.on(write, "occurrences", 1, func() verdict { replace(s); return pass })
+				settle(relayed)
+			}},
+			"before the next job is there": {carried: true, race: func(_ *testing.T, relayed store.Store, r *relay, settle, replace func(store.Store)) {
+				r.on("update", "jobs", 1, func() verdict { settle(s); return pass })
+				replace(relayed)
+			}},
+		} {
+			t.Run(fmt.Sprintf("%s, %v", name, outcome), func(t *testing.T) {
+				db.empty(t, s)
+				first := newJob(epoch, 0, time.Hour)
+				mustPut(t, s, first)
+				held := mustClaim(t, s, epoch, 1)[0]
+				after := []time.Duration{time.Hour, 2 * time.Hour}
+				if c.carried {
+					after = append(after, 0)
+				}
+				second := carrying(first, newJob(epoch.Add(time.Second), after...))
+				relayed, r := db.relayed(t)
+				settled, replaced := false, false
+				c.race(t, relayed, r,
+					func(s store.Store) { settled = true; mustSettle(t, s, held, outcome) },
+					func(s store.Store) { replaced = true; mustPut(t, s, second) })
+				if !settled || !replaced {
+					t.Fatal("nothing happened meanwhile: the test shows nothing")
+				}
+				got := status(t, s)
+				if got.Revision != second.Job.Revision || got.Failed+got.Missed != c.want {
+					t.Errorf("the job has revision %s, %d failed and %d missed, want %d", got.Revision, got.Failed, got.Missed, c.want)
+				}
+				if n := len(mustClaim(t, s, epoch.Add(time.Minute), 10)); n != 0 {
+					t.Errorf("%d are due once more", n)
+				}
+			})
+		}
+	}
+}
+
 // TestCarriedFurther: while a put counts its carried-over occurrences, another put carries them over once more. The
 // first put's answer has them all the same.
 func TestCarriedFurther(t *testing.T) {

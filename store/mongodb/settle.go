@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -16,10 +17,11 @@ import (
 
 // Settle implements [store.Queue]. It deletes delivered occurrences, by one write for each claim, and updates the
 // others in bulk. It first reads which of the missed or buried occurrences are still held, so that a repeated
-// settlement counts once. It deletes missed ones one by one, since the driver repeats only such a write after its
-// answer was lost. A crash between the last two writes loses the count, and so does an error that the driver does not
-// bridge. If a lease ends between the reading and the writes, another claim may have an occurrence by then. So where
-// the writes have not changed all, it reads again which ones they have.
+// settlement counts once, and to which revisions they belong, so that each counts for a job that has it. It deletes
+// missed ones one by one, since the driver repeats only such a write after its answer was lost. A crash between the last
+// two writes loses the count, and so does an error that the driver does not bridge. If a lease ends between the reading
+// and the writes, another claim may have an occurrence by then; or a put may have carried it over. So where the writes
+// have not changed all, it reads again which ones they have, and settles those once more that are still held.
 //
 // The answer to a bulk write does not show which claims were still held. So a stale settlement, too, may postpone the
 // expiry of its job, if the job still has that revision.
@@ -35,17 +37,19 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) erro
 	for i := range settlements {
 		t := &settlements[i]
 		claimed := bson.M{"_id": t.ID.String(), "token": t.Token}
+		if counts(t) {
+			h := held[holdOf(t)]
+			if h == nil {
+				continue // its claim has ended
+			}
+			claimed["revision"], claimed["heirs"] = h.revision, bson.M{"$exists": h.heirs != nil}
+		}
 		switch t.Outcome {
 		case store.Ack:
 			deleted[t.Token] = append(deleted[t.Token], t.ID.String())
 			continue
 		case store.Miss:
-			deletion := mongo.NewDeleteOneModel().SetFilter(claimed)
-			if held[holdOf(t)] != nil {
-				misses = append(misses, deletion)
-			} else {
-				deletions = append(deletions, deletion)
-			}
+			misses = append(misses, mongo.NewDeleteOneModel().SetFilter(claimed))
 			continue
 		default:
 			updates = append(updates, mongo.NewUpdateOneModel().SetFilter(claimed).SetUpdate(settlementUpdate(t)))
@@ -68,22 +72,37 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) erro
 	if err != nil {
 		return err
 	}
+	var again []store.Settlement
 	if changed.MatchedCount < int64(len(updates)) || missed.DeletedCount < int64(len(misses)) {
-		if err := s.changed(ctx, held, missed.DeletedCount); err != nil {
+		if again, err = s.changed(ctx, held, missed.DeletedCount); err != nil {
 			return err
 		}
 	}
 	ofJobs := slices.Collect(maps.Values(kept))
-	for of, t := range held.sums() {
-		ofJobs = append(ofJobs, mongo.NewUpdateOneModel().SetFilter(jobOf(of.id, of.revision)).
+	for _, t := range held.sums() {
+		ofJobs = append(ofJobs, mongo.NewUpdateOneModel().SetFilter(t.job).
 			SetUpdate(bson.M{"$inc": t.counts, "$max": bson.M{"trouble": t.latest}}))
 	}
-	_, err = bulkWrite(ctx, s.jobs, ofJobs)
-	return err
+	if _, err = bulkWrite(ctx, s.jobs, ofJobs); err != nil || len(again) == 0 {
+		return err
+	}
+	return s.Settle(ctx, again)
+}
+
+// counts reports whether a settlement misses or buries an occurrence of a job.
+func counts(t *store.Settlement) bool {
+	return (t.Outcome == store.Miss || t.Outcome == store.Bury) && t.Revision != ""
 }
 
 // troubles are settlements that miss or bury an occurrence of a job, by its claim.
-type troubles map[hold]*store.Settlement
+type troubles map[hold]*trouble
+
+// trouble is a settlement, and the revision to which its occurrence belongs, with those that may have it as an heir.
+type trouble struct {
+	*store.Settlement
+	revision string
+	heirs    map[string]heirDocument
+}
 
 // hold is a claim's hold of an occurrence.
 type hold struct{ id, token string }
@@ -94,36 +113,44 @@ func holdOf(t *store.Settlement) hold { return hold{t.ID.String(), t.Token} }
 func (s *Store) held(ctx context.Context, settlements []store.Settlement) (troubles, error) {
 	all := make(troubles)
 	for i := range settlements {
-		if t := &settlements[i]; (t.Outcome == store.Miss || t.Outcome == store.Bury) && t.Revision != "" {
-			all[holdOf(t)] = t
+		if t := &settlements[i]; counts(t) {
+			all[holdOf(t)] = &trouble{Settlement: t}
 		}
 	}
-	return all, s.keep(ctx, all, func(t *store.Settlement, now *occurrenceDocument) bool {
-		return now != nil && now.Token == t.Token
+	return all, s.keep(ctx, all, func(t *trouble, now *occurrenceDocument) bool {
+		if now == nil || now.Token != t.Token {
+			return false
+		}
+		t.revision, t.heirs = now.Revision, now.Heirs
+		return true
 	})
 }
 
-// changed deletes from held the settlements whose writes changed nothing, as far as can be known. A missed occurrence
-// that is gone was deleted by these writes if they deleted as many as are gone; otherwise another claim may have
-// deleted one.
-func (s *Store) changed(ctx context.Context, held troubles, deleted int64) error {
+// changed deletes from held the settlements whose writes changed nothing, as far as can be known, and returns those of
+// them whose claims still hold their occurrences. A missed occurrence that is gone was deleted by these writes if they
+// deleted as many as are gone; otherwise another claim may have deleted one.
+func (s *Store) changed(ctx context.Context, held troubles, deleted int64) (again []store.Settlement, err error) {
 	gone := int64(0)
-	err := s.keep(ctx, held, func(t *store.Settlement, now *occurrenceDocument) bool {
+	err = s.keep(ctx, held, func(t *trouble, now *occurrenceDocument) bool {
 		if now == nil && t.Outcome == store.Miss {
 			gone++
 			return true
 		}
+		if now != nil && now.Token == t.Token {
+			again = append(again, *t.Settlement)
+			return false
+		}
 		return now != nil && t.Outcome == store.Bury && now.Lane == laneDead && now.FailedAt.UnixMilli() == t.At.UnixMilli()
 	})
 	if gone > deleted {
-		maps.DeleteFunc(held, func(_ hold, t *store.Settlement) bool { return t.Outcome == store.Miss })
+		maps.DeleteFunc(held, func(_ hold, t *trouble) bool { return t.Outcome == store.Miss })
 	}
-	return err
+	return again, err
 }
 
 // keep reads the occurrences of settlements, nil for one that is gone, and deletes the settlements that are not wanted.
 func (s *Store) keep(
-	ctx context.Context, all troubles, wanted func(*store.Settlement, *occurrenceDocument) bool,
+	ctx context.Context, all troubles, wanted func(*trouble, *occurrenceDocument) bool,
 ) error {
 	for part := range slices.Chunk(slices.Collect(maps.Keys(all)), chunk) {
 		ids := make([]string, len(part))
@@ -131,7 +158,7 @@ func (s *Store) keep(
 			ids[i] = c.id
 		}
 		found, err := find[occurrenceDocument](ctx, s.occurrences, bson.M{"_id": in(ids)},
-			options.Find().SetProjection(bson.M{"token": 1, "lane": 1, "failedAt": 1}))
+			options.Find().SetProjection(bson.M{"token": 1, "lane": 1, "failedAt": 1, "revision": 1, "heirs": 1}))
 		if err != nil {
 			return err
 		}
@@ -148,27 +175,23 @@ func (s *Store) keep(
 	return nil
 }
 
-// revisionOf is a past or present revision of a job.
-type revisionOf struct {
-	id       string // of the job document
-	revision job.Revision
-}
-
 // troubled is the sum of a job's missed and buried occurrences: how much to add to each counter, and the latest
 // trouble.
 type troubled struct {
+	job    bson.M // matches the job
 	counts bson.M // by field
 	latest string
 }
 
-// sums returns the sums, by the revision of the occurrences' job.
-func (all troubles) sums() map[revisionOf]troubled {
-	sums := make(map[revisionOf]troubled)
+// sums returns the sums of the occurrences of each job that belong to the same revisions.
+func (all troubles) sums() map[string]troubled {
+	sums := make(map[string]troubled)
 	for _, t := range all {
-		name := revisionOf{jobID(t.Name), t.Revision}
+		of := append([]string{t.revision}, slices.Sorted(maps.Keys(t.heirs))...)
+		name := jobID(t.Name) + separator + strings.Join(of, " ")
 		sum := sums[name]
 		if sum.counts == nil {
-			sum.counts = bson.M{}
+			sum = troubled{job: bson.M{"_id": jobID(t.Name), "revision": in(of)}, counts: bson.M{}}
 		}
 		field := "failed"
 		if t.Outcome == store.Miss {

@@ -12,6 +12,7 @@ import (
 var outcomeTests = []namedTest{
 	{"a job counts its outcomes", testOutcomes},
 	{"a carried-over occurrence counts for its present job", testOutcomesCarried},
+	{"an occurrence that is not carried over counts for no later job", testOutcomesLeft},
 	{"outcomes leave out settlements before the replacement", testOutcomesCarriedLate},
 	{"a job keeps the trouble of its latest instant", testTrouble},
 	{"an expansion counts its occurrences", testOutcomesAdvance},
@@ -130,6 +131,24 @@ func testOutcomesCarried(f *fixture) {
 
 // testOutcomesCarriedLate: an occurrence that is settled between the making of the put and its execution counts for the
 // replaced job, not for the new one.
+// testOutcomesLeft: a replaced job's held occurrence that the next job does not have ends after the replacement, which
+// has carried another one over.
+func testOutcomesLeft(f *fixture) {
+	for i, outcome := range []store.Outcome{store.Ack, store.Bury, store.Miss} {
+		n := name(fmt.Sprint("k", i))
+		first := newPut(n, epoch, 0, time.Hour)
+		f.put(first)
+		held := f.claimOne(epoch)
+		later := epoch.Add(time.Second)
+		second := replacing(first, edited(n, later, time.Hour, 2*time.Hour))
+		second.Job.Planned = len(second.Occurrences) + len(second.Carried)
+		expect(f, "carried", f.put(second).Carried, 1)
+		f.end(held, outcome, later, "refused")
+		f.expectCounts("settled", n, 2, 0, 0, 0)
+		expect(f, "trouble", f.job(n).Trouble, job.Trouble{})
+	}
+}
+
 func testOutcomesCarriedLate(f *fixture) {
 	for i, outcome := range []store.Outcome{store.Ack, store.Bury, store.Miss} {
 		n := name(fmt.Sprint("k", i))

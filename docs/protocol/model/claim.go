@@ -439,14 +439,23 @@ func (t *turn) settle() {
 			return
 		}
 		t.sends("occurrences.find")
+		c.took, c.vain = 0, false
 		for s := c.done &^ c.back; s != 0; s = s.without(s.first()) {
 			slot := s.first()
 			w.truth.stalled = w.truth.stalled || c.over && t.mine(slot)
-			if t.mine(slot) && c.slot[slot].revision != alone {
+			switch {
+			case c.slot[slot].revision == alone:
+			case t.mine(slot):
 				c.won |= one(slot) // to be counted
+				c.slot[slot].revision, c.slot[slot].heirs = w.slot[slot].revision, w.slot[slot].heirs
+			case t.holds(SettleGuarded):
+				c.done = c.done.without(slot)
 			}
 		}
 		t.goes(settleWrite)
+		if c.done == 0 {
+			t.goes(ended)
+		}
 	case settleWrite:
 		t.sends(t.settlement(), Token)
 		slot, _ := t.each(&c.done)
@@ -459,7 +468,7 @@ func (t *turn) settle() {
 		t.counted()
 		t.goes(settleCount)
 		if c.won == 0 {
-			t.goes(ended)
+			t.settleLeft()
 		}
 	case settleCopy: // only without its rule
 		t.sends("occurrences.insert")
@@ -474,14 +483,24 @@ func (t *turn) settle() {
 		t.goes(ended)
 	default:
 		t.sends("jobs.update", Revision)
-		if j := &w.job; j.exists() && t.sameJob(j) {
+		if j := &w.job; j.exists() {
+			n := t.ofJob(j).count()
 			if c.kind == ClaimBury {
-				j.failed += c.won.count()
+				j.failed += n
 			} else {
-				j.missed += c.won.count()
+				j.missed += n
 			}
 		}
-		t.goes(ended)
+		t.settleLeft()
+	}
+}
+
+// settleLeft settles those occurrences once more that were carried over since they were read.
+func (t *turn) settleLeft() {
+	c := t.c
+	t.goes(ended)
+	if c.won = 0; c.done != 0 {
+		t.goes(settleRead)
 	}
 }
 
@@ -493,7 +512,8 @@ func (t *turn) settlement() string {
 	return "occurrences.delete"
 }
 
-// counted leaves the occurrences that this settlement has ended, as far as can be known, among those to be counted.
+// counted leaves the occurrences that this settlement has ended, as far as can be known, among those to be counted, and
+// those that it still holds among those to be settled.
 // A missed one that is gone was deleted by it if it has deleted as many as are gone.
 func (t *turn) counted() {
 	c, gone := t.c, set(0)
@@ -502,6 +522,8 @@ func (t *turn) counted() {
 		switch o := &t.w.slot[slot]; {
 		case c.kind == ClaimMiss && !o.there:
 			gone |= one(slot)
+		case t.mine(slot) && t.holds(SettleGuarded):
+			c.won, c.done = c.won.without(slot), c.done|one(slot)
 		case c.kind == ClaimBury && c.took.has(slot) && o.dead:
 		default:
 			c.won = c.won.without(slot)
@@ -529,17 +551,27 @@ func (t *turn) afterWrite() {
 	}
 }
 
-// sameJob reports whether a job has the revision under which this claim has read its occurrences, or has carried
-// occurrences over from it.
-func (t *turn) sameJob(j *jobDoc) bool {
-	return j.revision == t.c.job.revision || j.carriedFrom.has(int(t.c.job.revision))
+// ofJob returns the occurrences to be counted that belonged to a job when they were read, or that it has as heirs.
+func (t *turn) ofJob(j *jobDoc) (all set) {
+	for s := t.c.won; s != 0; s = s.without(s.first()) {
+		if o := &t.c.slot[s.first()]; o.revision == j.revision || o.heirs.has(int(j.revision)) {
+			all |= one(s.first())
+		}
+	}
+	return all
+}
+
+// asRead reports whether an occurrence to be counted belongs to the revision that was read, and has heirs as it had then.
+func (t *turn) asRead(slot int) bool {
+	o, read := &t.w.slot[slot], &t.c.slot[slot]
+	return !t.c.won.has(slot) || o.revision == read.revision && (o.heirs != 0) == (read.heirs != 0)
 }
 
 // settleOne ends the claim of one occurrence.
 func (t *turn) settleOne(slot int, release bool) {
 	w, c := t.w, t.c
 	o := &w.slot[slot]
-	if !t.mine(slot) && (t.holds(SettleGuarded) || !o.there) {
+	if (!t.mine(slot) || !t.asRead(slot)) && (t.holds(SettleGuarded) || !o.there) {
 		t.say("settles %s in vain: it has another token or is gone", Slot(slot))
 		c.vain = c.won != 0
 		return

@@ -293,7 +293,7 @@ func (t *turn) flip() {
 	if j.stub {
 		next.created, next.paused = c.revision, false
 	} else if t.carries() {
-		next.inherits, next.carriedFrom = j.revision, j.carriedFrom|one(j.revision)
+		next.inherits = j.revision
 	}
 	t.say("flips the job to revision %d", c.revision)
 	*j = next

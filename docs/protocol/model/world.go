@@ -84,7 +84,6 @@ type jobDoc struct {
 	expandToken uint8
 	expanding   uint8    // the call whose expansion may still insert, plus 1
 	inherits    revision // carried-over occurrences of this revision may still have to be rewritten
-	carriedFrom set      // by revision
 	planned     uint8
 	failed      uint8
 	missed      uint8
