@@ -50,7 +50,7 @@ func (k *keyed) historyTold() {
 	for _, d := range k.sent {
 		named := d.Begun.After(missing.From.Add(-wrong)) && d.Begun.Before(missing.Until.Add(wrong)) ||
 			k.written(d).Add(noticed).After(k.Ended)
-		if !told[attempt{d.ID, d.Attempt}] && d.Ended.Before(k.Ended) && (!named || !k.mayLack(d)) {
+		if !told[attempt{d.ID, d.Attempt}] && k.written(d).Before(k.Ended) && (!named || !k.mayLack(d)) {
 			k.report("history is whole", d.Begun, "history lacks attempt %d at instant %s", d.Attempt, k.clock(d.Instant))
 		}
 	}

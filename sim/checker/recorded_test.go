@@ -43,6 +43,8 @@ func TestHistoryTold(t *testing.T) {
 		"it was not the last":           {sent: failed, outcome: "buried", broken: "history is true"},
 		"it was refused":                {sent: refused, outcome: "buried"},
 		"what is refused is not tried":  {sent: refused, outcome: "retried", broken: "history is true"},
+		"it is not written yet":         {sent: attemptAt(597, 1, true)},
+		"it is missing at the end":      {sent: attemptAt(594, 1, true), broken: "history is whole"},
 		"it is missing":                 {sent: taken, broken: "history is whole"},
 		"it is missing after a crash":   {sent: taken, missing: missing, troubles: crash},
 		"which history does not tell":   {sent: taken, troubles: crash, broken: "history is whole"},
