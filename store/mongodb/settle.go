@@ -18,10 +18,10 @@ import (
 // Settle implements [store.Queue]. It deletes delivered occurrences, by one write for each claim, and updates the
 // others in bulk. It first reads which of the missed or buried occurrences are still held, so that a repeated
 // settlement counts once, and to which revisions they belong, so that each counts for a job that has it. It deletes
-// missed ones one by one, since the driver repeats only such a write after its answer was lost. A crash between the last
-// two writes loses the count, and so does an error that the driver does not bridge. If a lease ends between the reading
-// and the writes, another claim may have an occurrence by then; or a put may have carried it over. So where the writes
-// have not changed all, it reads again which ones they have, and settles those once more that are still held.
+// missed ones one by one, since the driver repeats only such a write after its answer was lost. A crash between the
+// last two writes loses the count, and so does an error that the driver does not bridge. If a lease ends between the
+// reading and the writes, another claim may have an occurrence by then; or a put may have carried it over. So where the
+// writes have not changed all, it reads again which ones they have, and settles those once more that are still held.
 //
 // The answer to a bulk write does not show which claims were still held. So a stale settlement, too, may postpone the
 // expiry of its job, if the job still has that revision.

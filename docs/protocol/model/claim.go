@@ -561,7 +561,8 @@ func (t *turn) ofJob(j *jobDoc) (all set) {
 	return all
 }
 
-// asRead reports whether an occurrence to be counted belongs to the revision that was read, and has heirs as it had then.
+// asRead reports whether an occurrence to be counted belongs to the revision that was read, and has heirs as it had
+// then.
 func (t *turn) asRead(slot int) bool {
 	o, read := &t.w.slot[slot], &t.c.slot[slot]
 	return !t.c.won.has(slot) || o.revision == read.revision && (o.heirs != 0) == (read.heirs != 0)
