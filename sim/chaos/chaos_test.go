@@ -145,6 +145,10 @@ func TestSentAgain(t *testing.T) {
 		if attempt, taken := r.again(&next); (attempt == kept) != c.same || taken != c.same {
 			t.Errorf("%s: the attempt is %p, taken %v", c.name, attempt, taken)
 		}
+		r.answered(&next) // an attempt that is redriven then is another one
+		if attempt, _ := r.again(&d); (attempt == nil) != (c.name == "at once" || c.name == "later") {
+			t.Errorf("%s: after an answer, the attempt is %p", c.name, attempt)
+		}
 	}
 }
 

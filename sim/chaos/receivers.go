@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -70,6 +71,7 @@ func (r *replica) take(response http.ResponseWriter, request *http.Request) {
 			r.cutOff(&seen, attempt, took)
 			panic(http.ErrAbortHandler) // the connection is closed
 		}
+		r.answered(&seen)
 	}()
 	wait := func(d time.Duration) bool {
 		select {
@@ -133,6 +135,18 @@ func (r *replica) cutOff(d *checker.Delivery, attempt *record.Delivery, took boo
 	r.cuts = append(r.cuts, cut{*d, attempt, took, time.Now()})
 }
 
+// answered forgets the closed connections of an attempt that has been answered: the same again is another attempt.
+func (r *replica) answered(d *checker.Delivery) {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	r.cuts = slices.DeleteFunc(r.cuts, func(c cut) bool { return c.of(d) })
+}
+
+// of reports whether an attempt has the id, number and payload of one that was cut off.
+func (c *cut) of(d *checker.Delivery) bool {
+	return c.seen.ID == d.ID && c.seen.Attempt == d.Attempt && c.seen.N == d.N
+}
+
 // again returns the attempt of which a request is a part: a request is sent once more at once, as a part of the same
 // attempt, if its connection, which was in use before, turns out to be closed. It is nil if the request is an attempt
 // of its own. Taken is set if the receiver took the first one.
@@ -140,9 +154,7 @@ func (r *replica) again(d *checker.Delivery) (attempt *record.Delivery, taken bo
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	for i := len(r.cuts) - 1; i >= 0; i-- {
-		c := &r.cuts[i]
-		same := c.seen.ID == d.ID && c.seen.Attempt == d.Attempt && c.seen.N == d.N
-		if same && d.Begun.Sub(c.at) < time.Second {
+		if c := &r.cuts[i]; c.of(d) && d.Begun.Sub(c.at) < time.Second {
 			return c.attempt, c.took
 		}
 	}
