@@ -146,9 +146,14 @@ func TestCloseMeetsAFailover(t *testing.T) {
 	if err := relayed.Close(); err != nil {
 		t.Fatal(err)
 	}
-	stacks := make([]byte, 1<<20)
-	if stacks = stacks[:runtime.Stack(stacks, true)]; strings.Contains(string(stacks), "(*lost).giveBack") {
-		t.Errorf("still running:\n%s", stacks)
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) { // it may be ending
+		stacks := make([]byte, 1<<20)
+		if stacks = stacks[:runtime.Stack(stacks, true)]; !strings.Contains(string(stacks), "(*lost).giveBack.func") {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("still running:\n%s", stacks)
+		}
 	}
 	if err := <-waiting; !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("a claim of a store that is closed answers %v", err)
