@@ -66,7 +66,7 @@ func (w *world) begin(o *Op, replica int) checker.Op {
 		Kind: o.Kind, Key: o.Key, Tenant: o.Tenant, Caller: o.Caller, Replica: replica, To: o.To, N: o.N,
 		Invoked: time.Now(),
 		Paused:  o.Paused, Most: o.InFlight, Jobs: o.Jobs, Deadline: o.Deadline.D(), CatchUp: o.CatchUp,
-		Attempts: o.Attempts, Retry: retry(o),
+		Attempts: o.Attempts, Retry: retry(o), Past: o.Past,
 		Schedule: checker.Schedule{Every: o.Every.D(), End: w.at(o.End)},
 	}
 	if o.Kind != checker.Amend {
@@ -278,6 +278,7 @@ func (w *world) definition(o *Op) map[string]any {
 	j := record.Job{
 		Callback: callback, Attempts: o.Attempts, Retry: retry(o), Deadline: o.Deadline.D(),
 		Wait: o.Wait.D(), Steps: o.Steps, Every: o.Every.D(), End: w.at(o.End), CatchUp: o.CatchUp,
+		Past: o.Past,
 	}
 	for _, at := range o.Instants {
 		j.Instants = append(j.Instants, w.at(at))

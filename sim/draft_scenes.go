@@ -79,6 +79,25 @@ func (d *drafter) forbidden() {
 	}
 }
 
+// orphaned has replicas die, stop or stand still, and nothing else, while a crontab fires whose receiver is quick.
+func (d *drafter) orphaned() {
+	d.n++
+	d.Ops = append(d.Ops, Op{
+		Kind: checker.Put, Tenant: "punctual", Key: "punctual", N: d.n, Attempts: 2, Every: span(time.Second), End: d.Until,
+		CatchUp: "all", Takes: 20, Replica: d.IntN(d.Replicas), Again: 4,
+	})
+	for at := span(Lease) + d.upTo(10*time.Second); at < d.Until; at += span(10*time.Second) + d.upTo(20*time.Second) {
+		f := Fault{
+			What: []string{Crash, Stop, Stall}[d.IntN(3)], At: at, For: d.upTo(20*time.Second) + 1000,
+			Replica: d.IntN(d.Replicas),
+		}
+		if f.What == Crash {
+			f.N = 1
+		}
+		d.Faults = append(d.Faults, f)
+	}
+}
+
 // held adds a crontab that is paused for longer than a lease, in half of the cases beyond its end, so that its rule to
 // catch up decides about its ticks.
 func (d *drafter) held() {

@@ -58,6 +58,8 @@ type Op struct {
 	// Initial and Longest bound the pauses between attempts, which grow by Factor; zero as in [record.Retry].
 	Initial, Longest Span `json:",omitzero"`
 	Factor           int  `json:",omitzero"`
+	// Past is the treatment of instants that have passed when the job is put.
+	Past string `json:",omitzero"`
 	// Steps has the instants submitted as the steps of a sequence. Wait is the delay of a job that has no instants, and
 	// Deadline that of its occurrences.
 	Steps          bool `json:",omitzero"`
@@ -173,6 +175,13 @@ func NewPlan(seed uint64) *Plan {
 		d.backlog()
 		if r.IntN(2) == 0 { // nothing but the backlog may make anything late
 			faults = 0
+			clear(p.Skew)
+		}
+	}
+	if r.IntN(12) == 0 {
+		d.orphaned()
+		faults = 0
+		if r.IntN(2) == 0 {
 			clear(p.Skew)
 		}
 	}
@@ -341,8 +350,19 @@ func (d *drafter) define(o *Op) {
 	for range 1 + d.IntN(5) {
 		o.Instants = append(o.Instants, (o.At+d.upTo(40*time.Second))/grid*grid+grid)
 	}
+	if d.IntN(4) == 0 {
+		d.past(o)
+	}
 	slices.Sort(o.Instants)
 	o.Instants = slices.Compact(o.Instants)
+}
+
+// past gives a put instants that have passed, and the treatment of these.
+func (d *drafter) past(o *Op) {
+	for range d.IntN(4) {
+		o.Instants = append(o.Instants, (o.At-d.upTo(20*time.Second))/grid*grid)
+	}
+	o.Past = []string{"", "", "fire", "fire", "skip", "reject"}[d.IntN(6)]
 }
 
 // policy gives a put a policy of its own for the pauses between attempts.

@@ -21,6 +21,15 @@ const link = 4 * time.Second
 // nothing else tells a replica of due deliveries.
 const prompt = 600 * time.Millisecond
 
+// takesOver returns the time within which one of some replicas claims in the place of another one that is gone. From
+// four on, they take turns, and for some seconds after replicas have come or gone, their polls are not spread evenly.
+func takesOver(replicas int) time.Duration {
+	if replicas < 4 {
+		return prompt
+	}
+	return 1200 * time.Millisecond
+}
+
 // world is a run under way.
 type world struct {
 	plan   *Plan
@@ -66,7 +75,7 @@ func newWorld(p *Plan) *world {
 		record: record.New(checker.History{
 			Lease: Lease, CallbackTimeout: callbackTimeout, Within: store.Within, Link: link, Slots: slots,
 			CountsApart: true, Prompt: prompt, Settles: settles, ClockBound: min(Lease-callbackTimeout, Lease/2) / 2,
-			Permissions: callers, Rules: rules,
+			Permissions: callers, Rules: rules, Replicas: p.Replicas, TakesOver: takesOver(p.Replicas), Counted: countdownFor,
 		}),
 		net: &network{
 			interleaved: p.Interleaved, random: rand.New(rand.NewPCG(p.Seed, 2)),

@@ -101,6 +101,7 @@ func (w *world) observed(o *Op, seen checker.Op) {
 func (w *world) begin(o *Op, replica int) checker.Op {
 	seen := checker.Op{
 		Kind: o.Kind, Key: o.Key, Replica: replica, N: o.N, Attempts: o.Attempts, Deadline: o.Deadline, CatchUp: o.CatchUp,
+		Past:    o.Past,
 		Invoked: time.Now(), Retry: record.Retry,
 		Schedule: checker.Schedule{Every: o.Every, End: w.at(o.End)},
 	}
@@ -205,7 +206,7 @@ func callbackOf(o *Op) map[string]any {
 func (w *world) definition(o *Op) map[string]any {
 	j := record.Job{
 		Callback: callbackOf(o), Attempts: o.Attempts, Retry: record.Retry, Deadline: o.Deadline, Wait: o.Wait,
-		Steps: o.Steps, Every: o.Every, End: w.at(o.End), CatchUp: o.CatchUp,
+		Steps: o.Steps, Every: o.Every, End: w.at(o.End), CatchUp: o.CatchUp, Past: o.Past,
 	}
 	for _, at := range o.Instants {
 		j.Instants = append(j.Instants, w.at(at))

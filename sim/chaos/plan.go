@@ -80,6 +80,8 @@ type Op struct {
 	Every, End time.Duration
 	Attempts   int
 	CatchUp    string
+	// Past is the treatment of instants that have passed; empty for the default.
+	Past string
 	// Steps has the instants submitted as the steps of a sequence. Wait is the delay of a job that has no instants, and
 	// Deadline that of its occurrences.
 	Steps          bool
@@ -223,6 +225,12 @@ func define(r *rand.Rand, o *Op, n *int) {
 	}
 	for range 1 + r.IntN(6) {
 		o.Instants = append(o.Instants, (o.At+upTo(r, 12*time.Second)).Truncate(grid)+grid)
+	}
+	if r.IntN(4) == 0 {
+		for range r.IntN(4) { // that have passed
+			o.Instants = append(o.Instants, (o.At - upTo(r, 12*time.Second)).Truncate(grid))
+		}
+		o.Past = []string{"", "", "fire", "fire", "skip", "reject"}[r.IntN(6)]
 	}
 	slices.Sort(o.Instants)
 	o.Instants = slices.Compact(o.Instants)

@@ -84,7 +84,8 @@ func (h *History) refusals() (found []Violation) {
 			}
 		case must != 0 && told && (o.Status != must || o.Redriven > 0):
 			report(permissions, "and its key does not permit it: it must be %d", must)
-		case must == 0 && o.Status == http.StatusUnprocessableEntity && o.To != "" && len(o.Schedule.Instants) > 0:
+		case must == 0 && o.Status == http.StatusUnprocessableEntity && o.To != "" &&
+			len(o.Schedule.Instants) > 0 && !h.mayReject(o):
 			report(rules, "though its tenant may call %s", o.To)
 		case must == 0 && o.Status == http.StatusForbidden && !h.mayHaveQuota(o):
 			report(permissions, "though its key permits it")

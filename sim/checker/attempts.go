@@ -135,9 +135,9 @@ func (k *keyed) mayBeReleased(d *Delivery) bool {
 func (k *keyed) madeAnew(at, from, to time.Time) bool {
 	return slices.ContainsFunc(k.ops, func(put *Op) bool {
 		return put.puts() && put.maybe() && put.Schedule.Has(at) && put.Invoked.Before(to) &&
-			k.latest(put).After(from) && slices.ContainsFunc(k.ops, func(o *Op) bool {
+			k.latest(put).After(from) && (k.firedAnew(at, from, put) || slices.ContainsFunc(k.ops, func(o *Op) bool {
 			ends := o.Kind == Cancel || o.puts()
 			return o != put && ends && o.maybe() && o.Invoked.Before(k.latest(put)) && k.latest(o).After(from)
-		})
+		}))
 	})
 }

@@ -102,8 +102,10 @@ func (k *keyed) check() {
 	k.cancelled()
 	k.paused()
 	k.nothingLost()
+	k.pastInstants()
 	k.punctual()
 	k.prompt()
+	k.takenOver()
 	k.dropped()
 	k.onlyLatest()
 	k.droppedForCause()
@@ -273,7 +275,7 @@ func (k *keyed) redrivenBetween(from, to time.Time) bool {
 func (k *keyed) anew(d, e *Delivery, over func(d *Delivery, put *Op) bool) bool {
 	return slices.ContainsFunc(k.ops, func(o *Op) bool {
 		return o.puts() && o.maybe() && o.Schedule.Has(d.Instant) && o.Invoked.Before(e.Begun) &&
-			over(d, o)
+			(over(d, o) || k.firedAnew(d.Instant, d.Begun, o))
 	})
 }
 
@@ -437,6 +439,10 @@ func (k *keyed) former(n int, o *Op) bool {
 func (k *keyed) nothingLost() {
 	missed := map[int]int{}
 	for _, o := range k.ops {
+		for _, at := range k.pastLost(o) {
+			k.report("nothing lost", at, "instant %s of payload %d, which had passed, was not delivered again, and is no dead "+
+				"letter", k.clock(at), o.N)
+		}
 		from, stands := k.stands(o)
 		if !stands {
 			continue

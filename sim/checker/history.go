@@ -32,6 +32,10 @@ type History struct {
 	// one for which it has a slot; zero is unknown.
 	Slots  int
 	Prompt time.Duration
+	// Replicas is their number. TakesOver is the time within which another replica claims in the place of one that is
+	// gone, and Counted how long after its beginning a replica may come to stand still; zero is unknown.
+	Replicas           int
+	TakesOver, Counted time.Duration
 	// Permissions are those of callers' keys; a caller without them may do everything. Rules are those of the operator, by
 	// the receivers' names in jobs, and by their own.
 	Permissions map[string]Permissions
@@ -92,6 +96,8 @@ type Op struct {
 	CatchUp  string
 	Attempts int
 	Retry    Retry
+	// Past is the treatment of instants that have passed when the job is put: fire, skip or reject; empty for the default.
+	Past string
 
 	Invoked, Returned time.Time
 	// Several is set if the request asks for several changes, which are made one after the other, each within its time.
@@ -151,6 +157,16 @@ func (s Schedule) Between(from, until time.Time) (all []time.Time) {
 	}
 	for at := from.Truncate(s.Every).Add(s.Every); !at.After(until) && !at.After(s.End); at = at.Add(s.Every) {
 		all = append(all, at)
+	}
+	return all
+}
+
+// before returns the instants before a time; of a recurring schedule, which has no past, none.
+func (s Schedule) before(at time.Time) (all []time.Time) {
+	for _, instant := range s.Instants {
+		if instant.Before(at) {
+			all = append(all, instant)
+		}
 	}
 	return all
 }

@@ -33,7 +33,7 @@ func (k *keyed) historyTold() {
 		switch {
 		case r.Outcome == "unknown":
 			k.causeOfUnknown(r, seen[a])
-		case r.Outcome == "buried" && k.mayBeUnsent() && len(seen[a]) <= k.released(a, seen[a]):
+		case r.Outcome == "buried" && k.mayBeUnsent() && len(seen[a]) <= k.released(a, seen[a])+k.ofFormer(r, seen[a]):
 		case len(seen[a]) == 0:
 			k.report("history is true", k.Ended,
 				"history tells of attempt %d at %s, which no receiver saw", r.Attempt, r.DeliveryID)
@@ -66,6 +66,18 @@ func (k *keyed) released(a attempt, seen []*Delivery) (n int) {
 	}
 	for _, r := range k.Final.Recorded {
 		if r.Key == k.key && (attempt{r.DeliveryID, r.Attempt}) == a && r.Outcome == "released" {
+			n++
+		}
+	}
+	return n
+}
+
+// ofFormer returns how many attempts of an entry's number history has of a job before, with the same instant.
+func (k *keyed) ofFormer(r Recorded, seen []*Delivery) (n int) {
+	for _, e := range k.Final.Recorded {
+		same := e.Key == r.Key && attempt{e.DeliveryID, e.Attempt} == attempt{r.DeliveryID, r.Attempt}
+		if same && e.At.Before(r.At) && e.Outcome != "released" && len(seen) > 0 &&
+			k.madeAnew(seen[0].Instant, e.At.Add(-wrong), r.At.Add(wrong)) {
 			n++
 		}
 	}

@@ -1,6 +1,7 @@
 package checker
 
 import (
+	"cmp"
 	"slices"
 	"testing"
 	"time"
@@ -74,8 +75,10 @@ func TestBuriedUnsent(t *testing.T) {
 	for name, one := range map[string]struct {
 		to     string
 		sent   bool
-		before string // the outcome of the attempt that was sent, by history
-		crash  bool   // the replica died before it could write that
+		before string  // the outcome of the attempt that was sent, by history
+		crash  bool    // the replica died before it could write that
+		of     string  // its id, if it is another one
+		again  float64 // when the job was put again
 		broken bool
 	}{
 		"at a receiver that turns":            {to: "turns"},
@@ -84,24 +87,38 @@ func TestBuriedUnsent(t *testing.T) {
 		"after one at another receiver":       {to: "open", sent: true, before: "released", broken: true},
 		"after an attempt that counted":       {to: "turns", sent: true, before: "retried", broken: true},
 		"after one whose entry may be lost":   {to: "turns", sent: true, crash: true},
+		"after one of a job before":           {to: "turns", sent: true, before: "delivered", again: 35},
+		"of a job long before":                {to: "turns", sent: true, before: "delivered", again: 20, broken: true},
+		"after one of another instant":        {to: "turns", sent: true, before: "delivered", of: "o", again: 35, broken: true},
+		"the attempt itself, put again":       {to: "turns", sent: true, again: 35, broken: true},
 		"the attempt itself":                  {to: "turns", sent: true, broken: true},
 	} {
 		put := told(Put, 1, 201)
-		put.N, put.Attempts, put.To, put.Schedule.Instants = 1, 2, one.to, []time.Time{at(30)}
-		h := history([]Op{put})
+		put.N, put.Attempts, put.To, put.Schedule.Instants = 1, 2, one.to, []time.Time{at(28), at(30)}
+		ops := []Op{put}
+		if one.again > 0 {
+			put.Invoked, put.Returned, put.Past = at(one.again), at(one.again+0.1), "fire"
+			ops = append(ops, put)
+		}
+		h := history(ops)
 		h.Rules = map[string]Rule{"turns": {Later: true}}
-		sent := attemptAt(30, 1, false)
+		sent := attemptAt(30, 1, one.before == "delivered")
 		buried := Recorded{Key: "k", DeliveryID: sent.ID, Attempt: 1, Outcome: "buried", At: at(40)}
 		h.Final.Recorded = []Recorded{buried}
 		if one.sent {
 			h.Deliveries = []Delivery{sent}
+		}
+		if one.of != "" {
+			other := sent
+			other.ID, other.Instant = one.of, at(28)
+			h.Deliveries = append(h.Deliveries, other)
 		}
 		if one.crash {
 			h.Troubles = []Trouble{{What: "crash", Replica: sent.Replica, From: sent.Ended, To: sent.Ended.Add(20 * time.Second)}}
 		}
 		if one.before != "" {
 			before := buried
-			before.Outcome, before.At = one.before, sent.Begun
+			before.Outcome, before.At, before.DeliveryID = one.before, sent.Begun, cmp.Or(one.of, sent.ID)
 			h.Final.Recorded = []Recorded{before, buried}
 		}
 		if got := slices.Contains(broken(h), "history is true"); got != one.broken {

@@ -26,6 +26,8 @@ type Job struct {
 	Wait     time.Duration
 	Instants []time.Time
 	Steps    bool
+	// Past is the treatment of instants that have passed; empty for the default.
+	Past string
 }
 
 // Body returns the body of a request that submits it.
@@ -34,6 +36,9 @@ func (j *Job) Body() map[string]any {
 	d := map[string]any{
 		"callback": j.Callback,
 		"retry":    Policy(max(1, j.Attempts), j.Retry),
+	}
+	if j.Past != "" {
+		d["past"] = j.Past
 	}
 	if j.Deadline > 0 {
 		d["deadline"] = j.Deadline.String()
