@@ -44,9 +44,14 @@ func (w *world) client(o *Op) {
 	}
 }
 
-// observed records an operation; a batch is its puts.
+// observed records an operation; a batch is its puts, and a cancellation by prefix is that of each key.
 func (w *world) observed(o *Op, seen checker.Op) {
-	if o.Kind != checker.Batch {
+	switch {
+	case o.Prefix != "":
+		ofOthers := func(key string) bool { return w.tenants[key] != o.Tenant }
+		w.record.Op(record.Parts(&seen, slices.DeleteFunc(w.keys(), ofOthers))...)
+		return
+	case o.Kind != checker.Batch:
 		w.record.Op(seen)
 		return
 	}
@@ -63,7 +68,7 @@ func (w *world) observed(o *Op, seen checker.Op) {
 // begin returns the known part of an operation before it is made.
 func (w *world) begin(o *Op, replica int) checker.Op {
 	seen := checker.Op{
-		Kind: o.Kind, Key: o.Key, Tenant: o.Tenant, Caller: o.Caller, Replica: replica, To: o.To, N: o.N,
+		Kind: o.Kind, Key: o.Key, Prefix: o.Prefix, Tenant: o.Tenant, Caller: o.Caller, Replica: replica, To: o.To, N: o.N,
 		Invoked: time.Now(),
 		Paused:  o.Paused, Most: o.InFlight, Jobs: o.Jobs, Deadline: o.Deadline.D(), CatchUp: o.CatchUp,
 		Attempts: o.Attempts, Retry: retry(o), Past: o.Past,
@@ -222,11 +227,16 @@ func (w *world) compose(o *Op) (method, path, body string, headers []string) {
 	case checker.List:
 		return "GET", "/v1/jobs", "", headers
 	case checker.Cancel:
+		if o.Prefix != "" {
+			path = "/v1/jobs?prefix=" + url.QueryEscape(o.Prefix)
+		}
 		return "DELETE", path, "", headers
 	case checker.Pause, checker.Resume, checker.Trigger:
 		return "POST", path + "/" + string(o.Kind), "", headers
 	case checker.Redrive:
 		return "POST", "/v1/dead-letters/redrive?key=" + url.QueryEscape(o.Key), "", headers
+	case checker.Discard:
+		return "DELETE", "/v1/dead-letters?key=" + url.QueryEscape(o.Key), "", headers
 	default:
 		return "GET", path, "", headers
 	}
@@ -300,7 +310,7 @@ var callers = map[string]checker.Permissions{
 	"viewer":    {Role: "viewer", Tenants: []string{"*"}},
 	"submitter": {Role: "submitter", Tenants: []string{"*"}},
 	"neighbour": {Role: "operator", Tenants: []string{otherTenant}},
-	"prefixed":  {Role: "operator", Tenants: []string{"*"}, Prefix: "a"},
+	"prefixed":  {Role: "operator", Tenants: []string{"*"}, Prefix: "ab"},
 }
 
 // second is the caller whose key is revoked.

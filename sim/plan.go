@@ -78,6 +78,8 @@ type Op struct {
 	Jobs, InFlight int  `json:",omitzero"`
 	// Match makes it a change of the version that the client has just read, if it has read one.
 	Match bool `json:",omitzero"`
+	// Prefix makes a cancellation one of all the tenant's jobs whose keys begin with it, as the key does.
+	Prefix string `json:",omitzero"`
 	// Twice is the time after which the request comes a second time, to the next replica; 0 for never.
 	Twice Span `json:",omitzero"`
 	// Delay is the time that the request is under way. Lost requests and answers never arrive.
@@ -164,6 +166,9 @@ func NewPlan(seed uint64) *Plan {
 	if r.IntN(4) == 0 {
 		d.retried()
 	}
+	if r.IntN(6) == 0 {
+		d.letters()
+	}
 	faults := r.IntN(9)
 	if r.IntN(8) == 0 {
 		d.limited()
@@ -194,7 +199,7 @@ func NewPlan(seed uint64) *Plan {
 }
 
 // keys are those of the jobs that clients fight for. Those after the first two belong to the other tenant.
-var keys = []string{"a", "b", "c", "d"}
+var keys = []string{"a", "ab", "c", "cd"}
 
 const otherTenant = "other"
 
@@ -247,7 +252,8 @@ func (d *drafter) op() {
 	default:
 	}
 	o.Caller = d.caller()
-	o.Match = d.matches(o.Kind)
+	d.widen(&o)
+	o.Match = o.Prefix == "" && d.matches(o.Kind)
 	if d.IntN(4) == 0 {
 		o.Delay = d.upTo(3 * time.Second)
 	}
@@ -277,7 +283,8 @@ func (d *drafter) op() {
 		if beside.Kind != checker.Cancel {
 			d.define(&beside)
 		}
-		beside.Match = d.matches(beside.Kind)
+		d.widen(&beside)
+		beside.Match = beside.Prefix == "" && d.matches(beside.Kind)
 		d.Ops = append(d.Ops, beside)
 	}
 }
@@ -310,6 +317,8 @@ func (d *drafter) kind() checker.Kind {
 		return checker.Trigger
 	case n < 88:
 		return checker.Redrive
+	case n < 92:
+		return checker.Discard
 	default:
 		return checker.Get
 	}

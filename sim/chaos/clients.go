@@ -81,9 +81,13 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// observed records an operation; a batch is its puts.
+// observed records an operation; a batch is its puts, and a cancellation by prefix is that of each key.
 func (w *world) observed(o *Op, seen checker.Op) {
-	if o.Kind != checker.Batch {
+	switch {
+	case o.Prefix != "":
+		w.record.Op(record.Parts(&seen, w.keys())...)
+		return
+	case o.Kind != checker.Batch:
 		w.record.Op(seen)
 		return
 	}
@@ -100,8 +104,8 @@ func (w *world) observed(o *Op, seen checker.Op) {
 // begin returns an operation before it is made.
 func (w *world) begin(o *Op, replica int) checker.Op {
 	seen := checker.Op{
-		Kind: o.Kind, Key: o.Key, Replica: replica, N: o.N, Attempts: o.Attempts, Deadline: o.Deadline, CatchUp: o.CatchUp,
-		Past:    o.Past,
+		Kind: o.Kind, Key: o.Key, Prefix: o.Prefix, Replica: replica, N: o.N,
+		Attempts: o.Attempts, Deadline: o.Deadline, CatchUp: o.CatchUp, Past: o.Past,
 		Invoked: time.Now(), Retry: record.Retry,
 		Schedule: checker.Schedule{Every: o.Every, End: w.at(o.End)},
 	}
@@ -186,11 +190,16 @@ func (w *world) compose(o *Op) (method, path string, body []byte, header http.He
 			"callback": callbackOf(o), "retry": record.Policy(o.Attempts, record.Retry),
 		}), header
 	case checker.Cancel:
+		if o.Prefix != "" {
+			path = "/v1/jobs?prefix=" + url.QueryEscape(o.Prefix)
+		}
 		return http.MethodDelete, path, nil, header
 	case checker.Pause, checker.Resume, checker.Trigger:
 		return http.MethodPost, path + "/" + string(o.Kind), nil, header
 	case checker.Redrive:
 		return http.MethodPost, "/v1/dead-letters/redrive?key=" + url.QueryEscape(o.Key), nil, header
+	case checker.Discard:
+		return http.MethodDelete, "/v1/dead-letters?key=" + url.QueryEscape(o.Key), nil, header
 	default:
 		return http.MethodGet, path, nil, header
 	}

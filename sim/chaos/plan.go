@@ -73,6 +73,8 @@ type Op struct {
 	Replica int
 	// Match makes it a change of the version that the client has just read, if it has read one.
 	Match bool
+	// Prefix makes a cancellation one of all jobs whose keys begin with it, as the key does.
+	Prefix string
 	// N is the payload of a put or an amendment.
 	N int
 	// Instants are times since the beginning; Every and End belong to a recurring schedule.
@@ -135,7 +137,7 @@ func NewPlan(seed uint64, length time.Duration, w World) *Plan {
 		}
 		var keys []string
 		for key := range size {
-			keys = append(keys, fmt.Sprintf("r%d%c", i, 'a'+key))
+			keys = append(keys, fmt.Sprintf("r%03d%c", i, 'a'+key))
 		}
 		for _, key := range keys {
 			p.addOps(r, begin, key, keys, &n)
@@ -158,7 +160,7 @@ func (p *Plan) addOps(r *rand.Rand, begin time.Duration, key string, keys []stri
 	}{
 		{checker.Put, 26}, {checker.Batch, 4}, {checker.Create, 6}, {checker.Replace, 6}, {checker.Amend, 10},
 		{checker.Cancel, 12}, {checker.Pause, 6}, {checker.Resume, 8}, {checker.Trigger, 6}, {checker.Redrive, 5},
-		{checker.Get, 11},
+		{checker.Discard, 4}, {checker.Get, 7},
 	}
 	for i := range 4 + r.IntN(9) {
 		o := Op{
@@ -191,7 +193,9 @@ func (p *Plan) addOps(r *rand.Rand, begin time.Duration, key string, keys []stri
 		}
 		switch o.Kind {
 		case checker.Put, checker.Replace, checker.Amend, checker.Cancel:
-			o.Match = r.IntN(5) == 0
+			if o.Match = r.IntN(5) == 0; o.Kind == checker.Cancel && !o.Match && r.IntN(5) == 0 {
+				o.Prefix = key[:len(key)-1] // those of its round
+			}
 		default:
 		}
 		if r.IntN(8) == 0 { // the answer is lost to it

@@ -30,7 +30,8 @@ type Rule struct {
 var leastRole = map[Kind]string{
 	Get: "viewer", List: "viewer",
 	Put: "submitter", Create: "submitter", Replace: "submitter", Amend: "submitter", Cancel: "submitter",
-	Pause: "operator", Resume: "operator", Trigger: "operator", Redrive: "operator", Settings: "operator", Quota: "admin",
+	Pause: "operator", Resume: "operator", Trigger: "operator", Redrive: "operator",
+	Discard: "operator", Settings: "operator", Quota: "admin",
 }
 
 var roles = []string{"viewer", "submitter", "operator", "admin"}
@@ -45,7 +46,7 @@ func (h *History) refusal(o *Op) int {
 		!slices.Contains(p.Tenants, "*") && !slices.Contains(p.Tenants, o.Tenant):
 		return http.StatusForbidden
 	case o.Kind == List || strings.HasPrefix(o.Key, p.Prefix):
-	case o.Kind == Redrive:
+	case o.Kind == Redrive, o.Kind == Discard, o.Prefix != "":
 		return http.StatusOK
 	case o.Kind == Put, o.Kind == Create, o.Key == "":
 		return http.StatusForbidden
@@ -82,7 +83,7 @@ func (h *History) refusals() (found []Violation) {
 			if o.succeeded() {
 				report(rules, "though its tenant may not call %s", o.To)
 			}
-		case must != 0 && told && (o.Status != must || o.Redriven > 0):
+		case must != 0 && told && (o.Status != must || o.Redriven+o.Deleted > 0):
 			report(permissions, "and its key does not permit it: it must be %d", must)
 		case must == 0 && o.Status == http.StatusUnprocessableEntity && o.To != "" &&
 			len(o.Schedule.Instants) > 0 && !h.mayReject(o):

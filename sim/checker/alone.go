@@ -15,10 +15,10 @@ func (k *keyed) loose(d *Delivery) bool {
 }
 
 // failedBefore reports whether an attempt at an occurrence had failed before the last moment at which an operation may
-// have taken effect, so that it may have been a dead letter.
+// have taken effect, so that it may have been a dead letter, which was not deleted before that.
 func (k *keyed) failedBefore(id string, o *Op) bool {
 	return slices.ContainsFunc(k.sent, func(d *Delivery) bool {
-		return d.ID == id && !d.Told && d.Begun.Before(k.latest(o))
+		return d.ID == id && !d.Told && d.Begun.Before(k.latest(o)) && !k.endedBy(d, o, Discard)
 	})
 }
 
@@ -74,10 +74,11 @@ func (k *keyed) redriven(o *Op) (ended int) {
 	return ended
 }
 
-// endedSince reports whether an occurrence was taken after a time, or is a dead letter.
+// endedSince reports whether an occurrence was taken after a time, or is a dead letter, or may have been a deleted one.
 func (k *keyed) endedSince(id string, after time.Time) bool {
 	return slices.ContainsFunc(k.sent, func(d *Delivery) bool { return d.ID == id && d.Took && d.Ended.After(after) }) ||
-		slices.ContainsFunc(k.Final.Dead[k.key], func(d Dead) bool { return d.DeliveryID == id })
+		slices.ContainsFunc(k.Final.Dead[k.key], func(d Dead) bool { return d.DeliveryID == id }) ||
+		k.mayBeDeletedSince(after, func(d *Delivery) bool { return d.ID == id })
 }
 
 // mayCancelSince reports whether a cancellation since a time may have found an occurrence.

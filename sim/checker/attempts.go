@@ -49,7 +49,7 @@ func (k *keyed) misnumbered(d, before *Delivery, most int) string {
 	from, number, begins := d.Instant.Add(-wrong), 0, true
 	if before != nil {
 		from, number = before.Begun, before.Attempt
-		begins = k.redrivenBetween(before.Begun, d.Begun) || k.madeAnew(d.Instant, from.Add(-k.Lease), d.Begun)
+		begins = k.redrivenSince(before, d.Begun) || k.madeAnew(d.Instant, from.Add(-k.Lease), d.Begun)
 	}
 	dead := before != nil && k.outcome(before) == "buried" && !k.unwritten(before)
 	if dead {

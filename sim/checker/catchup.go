@@ -43,7 +43,7 @@ func (k *keyed) droppedForCause() {
 		}
 		for _, at := range o.Schedule.Between(from, k.Due) {
 			over, drops := k.tooLate(o, at)
-			if !drops || k.taken(at) || k.isDead(at) || k.passedBefore(o, at) {
+			if !drops || k.taken(at) || k.isDead(at) || k.mayBeDeleted(at) || k.passedBefore(o, at) {
 				continue
 			}
 			if why := k.needlessly(o, at, over); why != "" {

@@ -34,6 +34,7 @@ func Check(h *History) []Violation { return Judge(h).Broken }
 // Judge judges a history.
 func Judge(h *History) (v Verdict) {
 	v.Broken = h.refusals()
+	asked := h
 	h = h.allowed()
 	keys := map[string]*keyed{}
 	of := func(key string) *keyed {
@@ -65,6 +66,7 @@ func Judge(h *History) (v Verdict) {
 			v.Undecided = append(v.Undecided, key)
 		}
 	}
+	v.Broken = append(v.Broken, asked.prefixes(keys)...)
 	v.Broken = append(v.Broken, h.operators()...)
 	for _, reason := range h.Final.Unready {
 		v.Broken = append(v.Broken, Violation{Rule: "ready again", Text: reason, At: h.Ended})
@@ -112,6 +114,7 @@ func (k *keyed) check() {
 	k.counts()
 	k.attempts()
 	k.pauses()
+	k.letters()
 	k.register()
 	k.historyTold()
 }
@@ -136,12 +139,12 @@ func (o *Op) mayRedrive() bool {
 }
 
 // latest returns the time after which the operation can't take effect any more.
-func (k *keyed) latest(o *Op) time.Time {
+func (h *History) latest(o *Op) time.Time {
 	if o.Status != 0 {
 		return o.Returned
 	}
-	until := o.Invoked.Add(k.Link + k.Within)
-	if last := o.Returned.Add(k.Within); o.Several && last.After(until) { // none begins once the client has gone
+	until := o.Invoked.Add(h.Link + h.Within)
+	if last := o.Returned.Add(h.Within); o.Several && last.After(until) { // none begins once the client has gone
 		return last
 	}
 	return until
@@ -253,7 +256,7 @@ func (k *keyed) duplicates() {
 			if e.ID != d.ID || k.unrecorded(d, e) || k.twins(d, e) {
 				continue
 			}
-			if k.redrivenBetween(d.Begun, e.Begun) || k.anew(d, e, k.cancelledBefore) || k.anew(d, e, k.replacedBefore) {
+			if k.redrivenSince(d, e.Begun) || k.anew(d, e, k.cancelledBefore) || k.anew(d, e, k.replacedBefore) {
 				continue
 			}
 			k.report("no duplicate without a cause", e.Begun, "instant %s was taken at %s and sent again",
@@ -263,10 +266,12 @@ func (k *keyed) duplicates() {
 	}
 }
 
-// redrivenBetween reports whether dead letters of the key may have been redriven in a time.
-func (k *keyed) redrivenBetween(from, to time.Time) bool {
+// redrivenSince reports whether a dead letter of a delivery's occurrence may have been redriven between the delivery and a
+// time.
+func (k *keyed) redrivenSince(d *Delivery, before time.Time) bool {
 	return slices.ContainsFunc(k.ops, func(o *Op) bool {
-		return o.Kind == Redrive && o.maybe() && o.Invoked.Before(to) && k.latest(o).After(from)
+		return o.Kind == Redrive && o.maybe() && o.Invoked.Before(before) && k.latest(o).After(d.Begun) &&
+			(!k.endedBy(d, o, Discard) || k.failedBefore(d.ID, o))
 	})
 }
 
@@ -354,14 +359,11 @@ func (k *keyed) payloads() {
 // the occurrences that were held then, and each of them once.
 func (k *keyed) ended() {
 	for _, o := range k.ops {
-		if o.Kind != Cancel && o.Kind != Put && o.Kind != Replace && o.Kind != Amend || !o.succeeded() {
+		if o.Kind != Cancel && o.Kind != Put && o.Kind != Replace && o.Kind != Amend || !o.succeeded() || k.spares(o) {
 			continue
 		}
 		fired, count := map[string]int{}, 0
-		for _, d := range k.sent {
-			if !d.Begun.After(o.Returned) || !k.former(d.N, o) || k.loose(d) {
-				continue
-			}
+		for _, d := range k.formerAfter(o) {
 			if fired[d.ID]++; fired[d.ID] == 1 && !k.endedBefore(d.N, o) {
 				count++
 			}
@@ -382,6 +384,16 @@ func (k *keyed) ended() {
 				count, o.Kind, o.InFlight)
 		}
 	}
+}
+
+// formerAfter returns the deliveries of the former definition after the answer to an operation.
+func (k *keyed) formerAfter(o *Op) (all []*Delivery) {
+	for _, d := range k.sent {
+		if d.Begun.After(o.Returned) && k.former(d.N, o) && !k.loose(d) {
+			all = append(all, d)
+		}
+	}
+	return all
 }
 
 // heldFor returns the longest time from a claim to the beginning of a delivery: that of a callback, unless its replica
@@ -434,8 +446,8 @@ func (k *keyed) former(n int, o *Op) bool {
 }
 
 // nothingLost: each instant of an acknowledged job that was still ahead, by the replica's clock, was taken by the
-// receiver, is a dead letter, was missed by the job's own rule and counted, or may have been cancelled or replaced by a
-// later operation. A job without such a rule misses nothing, whatever it counts.
+// receiver, is a dead letter or may have been a deleted one, was missed by the job's own rule and counted, or may have been
+// cancelled or replaced by a later operation. A job without such a rule misses nothing, whatever it counts.
 func (k *keyed) nothingLost() {
 	missed := map[int]int{}
 	for _, o := range k.ops {
@@ -449,7 +461,7 @@ func (k *keyed) nothingLost() {
 		}
 		for _, at := range o.Schedule.Between(from, k.Due) {
 			switch {
-			case k.taken(at), k.isDead(at), k.maySupersede(o), k.passedBefore(o, at):
+			case k.taken(at), k.isDead(at), k.mayBeDeleted(at), k.maySupersede(o), k.passedBefore(o, at):
 			default:
 				if _, drops := k.tooLate(o, at); drops {
 					missed[o.ID]++

@@ -62,9 +62,9 @@ func (k *keyed) lastOutcome(put *Op) (at time.Time, outcome string) {
 	}
 	at = slices.MaxFunc(instants, time.Time.Compare)
 	switch {
-	case k.isDead(at) && !k.uncountedFailure(at):
+	case (k.isDead(at) || k.buried(at)) && !k.uncountedFailure(at):
 		return at, "failed"
-	case k.isDead(at), k.uncounted(put, at), k.passedBefore(put, at):
+	case k.isDead(at), k.mayBeDeleted(at) && !k.toldFor(at), k.uncounted(put, at), k.passedBefore(put, at):
 		return at, ""
 	case k.toldFor(at):
 		return at, "delivered"
@@ -124,8 +124,13 @@ func (k *keyed) tally(put *Op, alone bool) (t tally) {
 		if !certain && k.deliveredBefore(at, put) {
 			continue
 		}
-		dead, uncounted := k.isDead(at), k.uncountedFailure(at)
+		dead, uncounted := k.isDead(at) || k.buried(at), k.uncountedFailure(at)
 		t.planned.add(certain, true)
+		if !dead && k.mayBeDeleted(at) && !k.toldFor(at) {
+			t.failed.most++
+			t.delivered.most++
+			continue
+		}
 		t.failed.add(certain && dead && !uncounted, dead)
 		t.delivered.add(certain && !dead && k.toldFor(at), !dead && k.taken(at) || dead && uncounted || k.uncounted(put, at))
 	}
@@ -164,5 +169,5 @@ func (k *keyed) uncountedFailure(at time.Time) bool {
 	sent := last != nil && slices.ContainsFunc(k.Final.Dead[k.key], func(d Dead) bool {
 		return d.DeliveryID == last.ID && d.Attempt == last.Attempt
 	})
-	return k.CountsApart && (!sent || k.unwritten(last))
+	return k.CountsApart && (!sent && !k.buried(at) || k.unwritten(last))
 }

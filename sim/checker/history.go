@@ -61,6 +61,7 @@ const (
 	Trigger Kind = "trigger"
 	Get     Kind = "get"
 	Redrive Kind = "redrive" // all dead letters of the key
+	Discard Kind = "discard" // the same: they are deleted
 	Batch   Kind = "batch"   // some puts in one request; each of them is an operation
 	List    Kind = "list"    // the jobs of a tenant
 
@@ -89,6 +90,10 @@ type Op struct {
 	// Match is the payload of the version that the operation is conditional on; 0 for none. Without that version, nothing
 	// changes.
 	Match int
+	// Prefix is set in a part of a cancellation of all jobs whose keys begin with it: what it does to one key. Part is its
+	// number; the parts' IDs follow each other. The counts of each are those of the whole answer.
+	Prefix string
+	Part   int
 	// Deadline is the time after their instants at which occurrences are dropped; zero for none. CatchUp is the rule for
 	// ticks that no replica could claim within a lease. Attempts is the most of an occurrence, and Retry bounds the pauses
 	// between them; an amendment that changes neither has none.
@@ -115,7 +120,8 @@ type Op struct {
 
 	// Of the answer, if it has them.
 	Cancelled, InFlight, Skipped, Settled int
-	Redriven                              int
+	Redriven, Deleted                     int    // dead letters
+	Found                                 int    // jobs, of a cancellation by prefix
 	Shown                                 Job    // of a get
 	DeliveryID                            string // of a trigger
 	Listed                                []string

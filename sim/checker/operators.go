@@ -177,7 +177,7 @@ func (h *History) twice(p, refused *Op) bool {
 func (h *History) cancelledBeside(o *Op) bool {
 	return slices.ContainsFunc(h.Ops, func(c Op) bool {
 		return c.Kind == Cancel && c.Key == o.Key && c.maybe() && c.Invoked.Before(o.Returned) &&
-			c.Invoked.Add(h.Link+h.Within).After(o.Invoked)
+			(c.Invoked.Add(h.Link+h.Within).After(o.Invoked) || h.latest(&c).After(o.Invoked))
 	})
 }
 

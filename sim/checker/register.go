@@ -39,13 +39,17 @@ func (k *keyed) register() {
 		})
 	}
 	for _, o := range k.ops {
-		if o.Kind == Trigger || o.Kind == Redrive || o.Kind == Get && o.Status != 200 && o.Status != 404 {
+		if o.Kind == Trigger || o.Kind == Redrive || o.Kind == Discard || o.Kind == Get && o.Status != 200 && o.Status != 404 {
 			continue
 		}
 		if !o.succeeded() && o.Status != 404 && o.Status != 412 && !o.maybe() {
 			continue // it was refused, for a reason that says nothing about the job
 		}
-		call(o, o, k.latest(o))
+		if until := k.latest(o); k.spares(o) {
+			call(o, o.unanswered(), until)
+		} else {
+			call(o, o, until)
+		}
 	}
 	if final, there := k.Final.Jobs[k.key]; len(ops) > 0 && len(k.Final.Unread) == 0 {
 		o := &Op{Kind: Get, Key: k.key, Status: 404, Invoked: k.Ended, Returned: k.Ended}

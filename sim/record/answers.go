@@ -53,14 +53,15 @@ func Told(o *checker.Op, a Answer) (next string, err error) {
 		for _, j := range page.Items {
 			o.Listed = append(o.Listed, j.Key)
 		}
-	case checker.Put, checker.Create, checker.Replace, checker.Cancel, checker.Amend, checker.Trigger, checker.Redrive:
+	case checker.Put, checker.Create, checker.Replace, checker.Cancel, checker.Amend, checker.Trigger, checker.Redrive,
+		checker.Discard:
 		var told struct {
-			Skipped, Settled, Cancelled, InFlight, Redriven int
-			NextInstant, DeliveryID                         string
+			Skipped, Settled, Cancelled, InFlight, Redriven, Deleted, Jobs int
+			NextInstant, DeliveryID                                        string
 		}
 		err = decode(a.Body, &told)
 		o.Skipped, o.Settled, o.Cancelled, o.InFlight = told.Skipped, told.Settled, told.Cancelled, told.InFlight
-		o.Redriven, o.DeliveryID = told.Redriven, told.DeliveryID
+		o.Redriven, o.Deleted, o.Found, o.DeliveryID = told.Redriven, told.Deleted, told.Jobs, told.DeliveryID
 		next = told.NextInstant
 	default:
 	}

@@ -126,6 +126,18 @@ func Batch(batch *checker.Op, puts []checker.Op) (next []string) {
 	return next
 }
 
+// Parts returns the parts of a cancellation by prefix, one for each of some keys that begin with it.
+func Parts(cancel *checker.Op, keys []string) (parts []checker.Op) {
+	for _, key := range keys {
+		if strings.HasPrefix(key, cancel.Prefix) {
+			one := *cancel
+			one.Key, one.Part, one.Several = key, len(parts), true
+			parts = append(parts, one)
+		}
+	}
+	return parts
+}
+
 // Placed notes the instant of a job with a delay: the one that the answer tells, or else the bounds of it, as the
 // request may take effect some time late, and by a clock that is wrong by some seconds.
 func Placed(o *checker.Op, wait, late time.Duration, next string) {

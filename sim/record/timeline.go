@@ -33,6 +33,9 @@ func Timeline(h *checker.History, log []Line, key string) string {
 		if o.To != "" {
 			asked += " for " + o.To
 		}
+		if o.Prefix != "" {
+			asked += fmt.Sprintf(" with all others of %s*", o.Prefix)
+		}
 		if o.Match > 0 {
 			asked += fmt.Sprintf(" if the payload is %d", o.Match)
 		}
@@ -52,6 +55,9 @@ func Timeline(h *checker.History, log []Line, key string) string {
 		}
 		if o.Kind == checker.Cancel {
 			told += fmt.Sprintf(", cancelled %d", o.Cancelled)
+		}
+		if o.Kind == checker.Redrive || o.Kind == checker.Discard {
+			told += fmt.Sprintf(", %d dead letters", o.Redriven+o.Deleted)
 		}
 		if o.InFlight > 0 {
 			told += fmt.Sprintf(", in flight %d", o.InFlight)
