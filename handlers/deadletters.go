@@ -198,14 +198,14 @@ func (a *api) manyDeadLetters(
 	asked := arrival(c.Request)
 	for over := asked.Add(store.Within); ; over = time.Now().Add(store.Within) {
 		if err := a.readmit(c.Request.Context()); err != nil {
-			return 0, "", err
+			return 0, "", afterSlices(sum > 0, err)
 		}
 		filter.Limit = min(sliceSize, left)
 		ctx, cancel, _ := a.between(c.Request.Context(), asked, over)
 		ids, n, err := a.deadLetterSlice(ctx, filter, outcome)
 		cancel()
 		if err != nil {
-			return 0, "", err
+			return 0, "", afterSlices(sum > 0, err)
 		}
 		sum += n
 		auditOf(c).Changed = sum

@@ -1,6 +1,7 @@
 package handlers_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/handlers"
+	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -273,6 +275,61 @@ func TestManyDeadLettersInParts(t *testing.T) {
 				got := a.call(test.method, test.path+bad, "").want(422).problem().named()
 				if !slices.Equal(got, []string{"?" + names}) {
 					t.Errorf("%q: %v", bad, got)
+				}
+			}
+		})
+	}
+}
+
+// slicesFail is a store that is unavailable for some slices of long requests, and changes nothing then.
+type slicesFail struct {
+	jobStore
+	calls int
+	first bool // all of them, or those after the first one
+}
+
+func (s *slicesFail) failing() error {
+	if s.calls++; s.first || s.calls > 1 {
+		return store.ErrNotDone
+	}
+	return nil
+}
+
+func (s *slicesFail) Cancel(ctx context.Context, names []job.Name, asked store.Asked) ([]store.CancelResult, error) {
+	if err := s.failing(); err != nil {
+		return nil, err
+	}
+	return s.jobStore.Cancel(ctx, names, asked)
+}
+
+func (s *slicesFail) SettleDead(ctx context.Context, d store.DeadSettlement) (int, error) {
+	if err := s.failing(); err != nil {
+		return 0, err
+	}
+	return s.jobStore.SettleDead(ctx, d)
+}
+
+// TestSlicesFail: a request that fails in a later slice does not tell that nothing was changed: the slices before hold.
+func TestSlicesFail(t *testing.T) {
+	t.Parallel()
+	for name, request := range map[string][2]string{
+		"cancel":  {"DELETE", "/v1/jobs?prefix=p"},
+		"redrive": {"POST", "/v1/dead-letters/redrive?prefix=p"},
+		"delete":  {"DELETE", "/v1/dead-letters?prefix=p"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, first := range []bool{false, true} {
+				s := &slicesFail{first: first}
+				a := newAPI(t, func(c *handlers.Config) { s.jobStore, c.Store = c.Store, s })
+				var keys []string
+				for i := range 700 { // more than a slice
+					keys = append(keys, fmt.Sprintf("p/%04d", i))
+				}
+				bury(a, keys...)
+				unchanged := strings.Contains(a.call(request[0], request[1], "").want(503).problem().Detail, "nothing was changed")
+				if unchanged != first {
+					t.Errorf("all slices fail: %t; it is told that nothing was changed: %t", first, unchanged)
 				}
 			}
 		})

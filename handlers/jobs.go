@@ -3,6 +3,7 @@ package handlers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"net/url"
@@ -250,6 +251,15 @@ func (a *api) cancelJob(c *gin.Context) error {
 // sliceSize is the number of documents that one step of a long request changes.
 const sliceSize = 500
 
+// afterSlices returns the error of a step of a long request. It does not tell that nothing was changed if earlier steps
+// have changed anything.
+func afterSlices(changed bool, err error) error {
+	if changed && errors.Is(err, store.ErrNotDone) {
+		return fmt.Errorf("%w: some were changed before: %s", store.ErrUnavailable, err.Error())
+	}
+	return err
+}
+
 // cancelJobs cancels all jobs whose keys begin with a prefix, a slice at a time. With a limit it ends after that
 // number, and answers with the cursor to continue from if others may follow.
 func (a *api) cancelJobs(c *gin.Context) error {
@@ -261,7 +271,7 @@ func (a *api) cancelJobs(c *gin.Context) error {
 	asked := arrival(c.Request)
 	for over := asked.Add(store.Within); ; over = time.Now().Add(store.Within) {
 		if err := a.readmit(c.Request.Context()); err != nil {
-			return err
+			return afterSlices(answer.changed(), err)
 		}
 		filter.Limit = min(sliceSize, left)
 		ctx, cancel, newer := a.between(c.Request.Context(), asked, over)
@@ -272,7 +282,7 @@ func (a *api) cancelJobs(c *gin.Context) error {
 		}
 		cancel()
 		if err != nil {
-			return err
+			return afterSlices(answer.changed(), err)
 		}
 		answer.add(sum)
 		auditOf(c).Changed = answer.Jobs
@@ -326,6 +336,9 @@ func (c *cancelledJobs) add(more cancelledJobs) {
 	c.Cancelled += more.Cancelled
 	c.InFlight += more.InFlight
 }
+
+// changed reports whether anything was cancelled.
+func (c *cancelledJobs) changed() bool { return c.Jobs+c.Cancelled+c.InFlight > 0 }
 
 // cancelSlice cancels one page of jobs, and of occurrences without a job.
 func (a *api) cancelSlice(
