@@ -185,6 +185,7 @@ func TestQuotas(t *testing.T) {
 		"full before it was set":               {[]Op{put("a", 1, 10), quota, put("bb", 2, 107)}, true},
 		"not known yet":                        {[]Op{put("a", 1, 10), quota, put("bb", 2, 105)}, false},
 		"the other may have been cancelled":    {[]Op{quota, put("a", 1, 110), {Kind: Cancel, Key: "a", Tenant: "t", Invoked: at(115), Returned: at(115.1)}, put("bb", 2, 130)}, false},
+		"it may be cancelled by its prefix":    {[]Op{quota, put("a", 1, 110), {Kind: Cancel, Key: "bb", Prefix: "b", Several: true, Tenant: "t", Invoked: at(70), Returned: at(115)}, put("bb", 2, 130)}, false},
 		"there is room for one job":            {[]Op{quota, put("bb", 2, 130)}, false},
 		"a fault keeps the replica from store": {[]Op{quota, put("a", 1, 110), put("bb", 1, 111)}, false},
 	} {

@@ -57,11 +57,21 @@ func (k *keyed) lettersAt(o *Op) (n bounds) {
 }
 
 // certainlyDead reports whether an attempt, the last one at its occurrence, left a dead letter for certain, and nothing
-// else may have redriven or deleted it when a redrive or a deletion came.
+// else may have redriven or deleted it when a redrive or a deletion came. What fails after its job was cancelled or
+// replaced leaves none.
 func (k *keyed) certainlyDead(d *Delivery, o *Op) bool {
 	return k.outcome(d) == "buried" && !k.unwritten(d) && k.written(d).Before(o.Invoked) &&
 		!slices.ContainsFunc(k.ops, func(p *Op) bool {
-			return p != o && (p.mayRedrive() || p.mayDiscard()) && k.latest(p).After(d.Begun) && p.Invoked.Before(o.Returned)
+			until := o.Returned
+			switch {
+			case p == o:
+				return false
+			case p.puts() || p.Kind == Cancel:
+				until = k.written(d)
+			case !p.mayRedrive() && !p.mayDiscard():
+				return false
+			}
+			return p.maybe() && k.latest(p).After(k.claimedBefore(d)) && p.Invoked.Before(until)
 		})
 }
 

@@ -72,6 +72,14 @@ func TestTold(t *testing.T) {
 			want: checker.Op{Status: 202, DeliveryID: "i"},
 		},
 		{
+			kind: checker.Discard, Answer: record.Answer{Status: 200, Body: []byte(`{"deleted":3}`)},
+			want: checker.Op{Status: 200, Deleted: 3},
+		},
+		{
+			kind: checker.Cancel, Answer: record.Answer{Status: 200, Body: []byte(`{"jobs":1,"cancelled":2,"inFlight":3}`)},
+			want: checker.Op{Status: 200, Found: 1, Cancelled: 2, InFlight: 3},
+		},
+		{
 			kind: checker.List, Answer: record.Answer{Status: 200, Body: []byte(`{"items":[{"key":"a"},{"key":"b"}]}`)},
 			want: checker.Op{Status: 200, Listed: []string{"a", "b"}},
 		},
@@ -93,12 +101,27 @@ func TestTold(t *testing.T) {
 		}
 		w := one.want
 		if o.Status != w.Status || o.Unchanged != w.Unchanged || o.Skipped != w.Skipped || o.InFlight != w.InFlight ||
+			o.Deleted != w.Deleted || o.Found != w.Found || o.Cancelled != w.Cancelled ||
 			o.DeliveryID != w.DeliveryID || o.Shown != w.Shown || !slices.Equal(o.Listed, w.Listed) {
 			t.Errorf("%s: it is %+v, want %+v", one.Body, o, w)
 		}
 	}
 	if _, err := record.Told(&checker.Op{Kind: checker.Get}, record.Answer{Status: 200, Body: []byte("<html>")}); err == nil {
 		t.Error("an answer that is no JSON can be read")
+	}
+}
+
+// TestParts: a cancellation by prefix has a part for each key that begins with it, with the whole answer.
+func TestParts(t *testing.T) {
+	whole := checker.Op{Kind: checker.Cancel, Key: "ab", Prefix: "a", Status: 200, Cancelled: 3}
+	parts := record.Parts(&whole, []string{"a", "ab", "b", "ba"})
+	if len(parts) != 2 || parts[0].Key != "a" || parts[1].Key != "ab" {
+		t.Fatalf("the parts are %+v", parts)
+	}
+	for i, p := range parts {
+		if p.Part != i || !p.Several || p.Cancelled != 3 || p.Prefix != "a" || p.Status != 200 {
+			t.Errorf("part %d is %+v", i, p)
+		}
 	}
 }
 
