@@ -266,12 +266,11 @@ func (k *keyed) duplicates() {
 	}
 }
 
-// redrivenSince reports whether a dead letter of a delivery's occurrence may have been redriven between the delivery and a
-// time.
+// redrivenSince reports whether the dead letter that a delivery may have left may have been redriven before a time.
 func (k *keyed) redrivenSince(d *Delivery, before time.Time) bool {
 	return slices.ContainsFunc(k.ops, func(o *Op) bool {
 		return o.Kind == Redrive && o.maybe() && o.Invoked.Before(before) && k.latest(o).After(d.Begun) &&
-			(!k.endedBy(d, o, Discard) || k.failedBefore(d.ID, o))
+			!k.endedBy(d, o, Discard)
 	})
 }
 

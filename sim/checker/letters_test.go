@@ -31,6 +31,8 @@ func TestLetters(t *testing.T) {
 	replaced.N, replaced.Attempts, replaced.Schedule.Instants = 2, 2, []time.Time{at(400)}
 	trigger := told(Trigger, 10, 202)
 	trigger.DeliveryID = at(20).String()
+	elsewhere := trigger
+	elsewhere.DeliveryID = "t"
 	other := put
 	other.Key, other.N, other.To = "k", 2, "elsewhere"
 	failed, taken := attemptAt(20, 1, false), attemptAt(20, 1, true)
@@ -40,10 +42,14 @@ func TestLetters(t *testing.T) {
 	retried := []Recorded{{Key: "k", DeliveryID: failed.ID, Attempt: 1, Outcome: "retried", At: at(20)}}
 	dead := []Dead{{DeliveryID: failed.ID, Instant: at(20), Attempt: 1}}
 	stall := []Trouble{{What: "stall", Replica: 1, From: at(20.05), To: at(49)}}
+	short := []Trouble{{What: "stall", Replica: 1, From: at(20.05), To: at(39)}}
 	late := lettersOf(Discard, 597, 0) // its effect may come until the end
 	late.Status, late.Returned = 0, at(597)
 	rules := map[string]Rule{"elsewhere": {Later: true}}
 	const lost, counted, gone, numbers = "nothing lost", "dead letters are counted", "a deleted letter is gone", "attempts are counted"
+	const dropped = "nothing is dropped without a cause"
+	strict := other
+	strict.Deadline, strict.Schedule.Instants = 10*time.Second, []time.Time{at(25)}
 	for name, one := range map[string]struct {
 		ops      []Op // besides the put
 		sent     []Delivery
@@ -76,23 +82,36 @@ func TestLetters(t *testing.T) {
 		"the job was cancelled later":     {ops: []Op{told(Cancel, 30, 200), lettersOf(Discard, 50, 0)}, sent: []Delivery{failed}, told: buried, broken: []string{counted}},
 		"it is shown all the same":        {ops: []Op{lettersOf(Discard, 50, 1)}, sent: []Delivery{failed}, told: buried, dead: dead, broken: []string{gone}},
 		"though nobody answered":          {ops: []Op{told(Discard, 50, 0)}, sent: []Delivery{failed}, told: buried, dead: dead},
-		"it is another one":               {ops: []Op{lettersOf(Discard, 50, 1)}, sent: []Delivery{failed}, told: buried, dead: []Dead{{DeliveryID: "other", Instant: at(20)}}},
-		"it was redriven":                 {ops: []Op{lettersOf(Redrive, 50, 1)}, sent: []Delivery{failed, moved(taken, 51)}, told: buried},
-		"a redrive leaves it":             {ops: []Op{lettersOf(Redrive, 50, 0)}, sent: []Delivery{failed}, told: buried, dead: dead, broken: []string{counted}},
-		"a deleted one is redriven":       {ops: []Op{lettersOf(Discard, 40, 1), lettersOf(Redrive, 50, 1)}, sent: []Delivery{failed, moved(taken, 51)}, told: buried, broken: []string{numbers, counted, lost}},
-		"it fires":                        {ops: []Op{lettersOf(Discard, 40, 1), told(Redrive, 50, 0)}, sent: []Delivery{failed, moved(taken, 51)}, told: buried, broken: []string{numbers}},
-		"it may be redriven before":       {ops: []Op{told(Redrive, 39.9, 0), lettersOf(Discard, 40, 0)}, sent: []Delivery{failed, moved(taken, 51)}, told: buried},
-		"it fails again, and is deleted":  {ops: []Op{lettersOf(Redrive, 50, 1), lettersOf(Discard, 60, 1)}, sent: []Delivery{failed, again}, told: twice},
-		"it is deleted without failing":   {ops: []Op{lettersOf(Redrive, 50, 1), lettersOf(Discard, 60, 1)}, sent: []Delivery{failed}, told: buried, broken: []string{counted, lost}},
-		"a triggered one is deleted":      {ops: []Op{trigger, lettersOf(Discard, 50, 1)}, sent: []Delivery{failed}, told: buried},
-		"it may be deleted until the end": {ops: []Op{late}, sent: []Delivery{failed}, told: buried, dead: dead},
-		"a receiver may not be called":    {ops: []Op{other, lettersOf(Discard, 50, 2)}},
+		"nor does one that is taken leave it": {
+			ops:  []Op{lettersOf(Discard, 40, 1), told(Redrive, 50, 0)},
+			sent: []Delivery{failed, moved(taken, 51)}, told: buried, dead: dead, broken: []string{numbers, gone},
+		},
+		"it fails after it":                {ops: []Op{lettersOf(Discard, 15, 1)}, sent: []Delivery{failed}, told: buried, broken: []string{counted, lost}},
+		"two attempts leave one":           {ops: []Op{lettersOf(Discard, 50, 2)}, sent: []Delivery{failed, attemptAt(20, 2, false)}, broken: []string{counted}},
+		"its end may not have been told":   {ops: []Op{lettersOf(Discard, 50, 0)}, sent: []Delivery{failed}, told: buried, troubles: short, broken: []string{lost}},
+		"its cancellation was refused":     {ops: []Op{told(Cancel, 20.05, 409), lettersOf(Discard, 50, 0)}, sent: []Delivery{failed}, told: buried, broken: []string{counted, lost}},
+		"one without an attempt is there":  {ops: []Op{other, lettersOf(Discard, 40, 1), lettersOf(Redrive, 50, 1)}, sent: []Delivery{failed, moved(taken, 51)}, told: buried},
+		"it was deleted before it is lost": {ops: []Op{other, lettersOf(Discard, 40, 1), lettersOf(Redrive, 50, 1)}, sent: []Delivery{failed}, told: buried, broken: []string{lost}},
+		"another one was deleted":          {ops: []Op{elsewhere, lettersOf(Discard, 50, 1)}, sent: []Delivery{failed}, told: buried, broken: []string{lost}},
+		"it is another one":                {ops: []Op{lettersOf(Discard, 50, 1)}, sent: []Delivery{failed}, told: buried, dead: []Dead{{DeliveryID: "other", Instant: at(20)}}},
+		"it was redriven":                  {ops: []Op{lettersOf(Redrive, 50, 1)}, sent: []Delivery{failed, moved(taken, 51)}, told: buried},
+		"a redrive leaves it":              {ops: []Op{lettersOf(Redrive, 50, 0)}, sent: []Delivery{failed}, told: buried, dead: dead, broken: []string{counted}},
+		"a deleted one is redriven":        {ops: []Op{lettersOf(Discard, 40, 1), lettersOf(Redrive, 50, 1)}, sent: []Delivery{failed, moved(taken, 51)}, told: buried, broken: []string{numbers, counted, lost}},
+		"it fires":                         {ops: []Op{lettersOf(Discard, 40, 1), told(Redrive, 50, 0)}, sent: []Delivery{failed, moved(taken, 51)}, told: buried, broken: []string{numbers}},
+		"it may be redriven before":        {ops: []Op{told(Redrive, 39.9, 0), lettersOf(Discard, 40, 0)}, sent: []Delivery{failed, moved(taken, 51)}, told: buried},
+		"it fails again, and is deleted":   {ops: []Op{lettersOf(Redrive, 50, 1), lettersOf(Discard, 60, 1)}, sent: []Delivery{failed, again}, told: twice},
+		"it is deleted without failing":    {ops: []Op{lettersOf(Redrive, 50, 1), lettersOf(Discard, 60, 1)}, sent: []Delivery{failed}, told: buried, broken: []string{counted, lost}},
+		"a triggered one is deleted":       {ops: []Op{trigger, lettersOf(Discard, 50, 1)}, sent: []Delivery{failed}, told: buried},
+		"it may be deleted until the end":  {ops: []Op{late}, sent: []Delivery{failed}, told: buried, dead: dead},
+		"nor within a deadline":            {ops: []Op{strict, lettersOf(Discard, 50, 1)}},
+		"and none was deleted":             {ops: []Op{strict}, broken: []string{lost, dropped}},
+		"a receiver may not be called":     {ops: []Op{other, lettersOf(Discard, 50, 2)}},
 	} {
 		h := history(slices.Concat([]Op{put}, one.ops), one.sent...)
 		h.Troubles, h.Settles, h.Due, h.Rules = one.troubles, time.Second, at(300), rules
 		h.Final.Recorded, h.Final.Dead = one.told, map[string][]Dead{"k": one.dead}
 		got := slices.DeleteFunc(broken(h), func(rule string) bool {
-			return !slices.Contains([]string{lost, counted, gone, numbers}, rule)
+			return !slices.Contains([]string{lost, counted, gone, numbers, dropped}, rule)
 		})
 		if slices.Sort(one.broken); !slices.Equal(got, one.broken) {
 			t.Errorf("%s: broken are %q, want %q: %v", name, got, one.broken, Check(h))
@@ -108,9 +127,13 @@ func TestCountsOfDeleted(t *testing.T) {
 	buried := []Recorded{{Key: "k", DeliveryID: at(40).String(), Attempt: 1, Outcome: "buried", At: at(40)}}
 	stall := []Trouble{{What: "stall", Replica: 1, From: at(40.05), To: at(59)}}
 	const counts, last = "counts add up", "the last outcome is told"
+	down := []Trouble{{What: "down", Replica: -1, From: at(40.05), To: at(59)}}
 	for name, one := range map[string]struct {
+		last                      Delivery // zero for one that fails, and whose dead letter is deleted
 		told                      []Recorded
 		troubles                  []Trouble
+		again                     bool // it is retried, and taken
+		refused                   bool // the deletion
 		delivered, failed, missed int
 		outcome                   string
 		broken                    []string
@@ -123,9 +146,25 @@ func TestCountsOfDeleted(t *testing.T) {
 		"it may not have been counted":   {told: buried, troubles: stall, delivered: 2, outcome: "delivered"},
 		"history does not know it":       {delivered: 2, outcome: "delivered"},
 		"nor whether it failed":          {delivered: 1, failed: 1, outcome: "failed"},
+		"it was taken":                   {last: attemptAt(40, 1, true), troubles: down, delivered: 2, outcome: "delivered"},
+		"what was taken is no failure":   {last: attemptAt(40, 1, true), troubles: down, delivered: 1, failed: 1, outcome: "failed", broken: []string{counts}},
+		"it was retried":                 {again: true, delivered: 2, outcome: "delivered"},
+		"that is no failure":             {again: true, delivered: 1, failed: 1, outcome: "delivered", broken: []string{counts}},
+		"nor is it told as one":          {again: true, delivered: 2, outcome: "failed", broken: []string{last}},
+		"nothing was deleted":            {told: buried, refused: true, delivered: 1, missed: 1, outcome: "missed"},
 		"but it had an end, and no more": {delivered: 2, failed: 1, outcome: "failed", broken: []string{counts}},
 	} {
-		h := history([]Op{put, lettersOf(Discard, 70, 1)}, sent...)
+		discard, sent := lettersOf(Discard, 70, 1), slices.Clone(sent)
+		if one.last.ID != "" {
+			discard, sent[1] = told(Discard, 70, 0), one.last
+		}
+		if one.again {
+			discard, sent = told(Discard, 70, 0), append(sent, attemptAt(40, 2, true))
+		}
+		if one.refused {
+			discard.Status = 403
+		}
+		h := history([]Op{put, discard}, sent...)
 		h.Settles, h.CountsApart, h.Troubles, h.Final.Recorded = time.Second, true, one.troubles, one.told
 		h.Final.Jobs = map[string]Job{"k": {
 			N: 1, State: "finished", Counted: true, Delivered: one.delivered, Failed: one.failed, Missed: one.missed,
