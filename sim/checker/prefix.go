@@ -53,13 +53,8 @@ func (s *sum) add(k *keyed, c *Op) {
 	}
 	s.left += left
 	s.open = s.open || !known && k.mayHavePending(c)
-	if k.endedBeside(c) {
-		return
-	}
-	fired := map[string]bool{}
-	for _, d := range k.formerAfter(c) {
-		if !fired[d.ID] && !k.spares(c) && !k.endedBefore(d.N, c) {
-			fired[d.ID] = true
+	for _, d := range k.formerAfter(c) { // each fires once, or breaks another rule
+		if !k.spares(c) && !k.endedBeside(c) && !k.endedBefore(d.N, c) {
 			s.fired++
 		}
 	}

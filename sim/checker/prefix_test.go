@@ -55,6 +55,11 @@ func TestPrefix(t *testing.T) {
 	refused.Key = "ab"
 	earlier := told(Cancel, 29, 200)
 	earlier.Key, earlier.Cancelled = "ab", 1
+	inFlight := func(from float64) Op {
+		o := told(Cancel, from, 200)
+		o.Key, o.InFlight = "ab", 1
+		return o
+	}
 	set := []Trouble{{What: "step", Replica: -1, From: at(20), To: at(29)}}
 	const order, ends, counts = "one order of changes", "an end is an end", "counts of a cancellation"
 	for name, one := range map[string]struct {
@@ -94,6 +99,9 @@ func TestPrefix(t *testing.T) {
 		"a crontab":                             {ops: slices.Concat([]Op{crontab, two[1]}, all(2, 9, 0))},
 		"what fires was in flight":              {ops: slices.Concat(due, all(2, 1, 2)), sent: after},
 		"one of two was not":                    {ops: slices.Concat(due, all(2, 1, 1)), sent: after, broken: []string{ends}},
+		"the other was in flight for another":   {ops: slices.Concat(due, []Op{inFlight(30.5)}, all(2, 1, 1)), sent: after},
+		"or for one before":                     {ops: slices.Concat(due, []Op{inFlight(29.5)}, all(1, 1, 1)), sent: after},
+		"the other was spared":                  {ops: slices.Concat(due, []Op{change(Amend, 30.5)}, all(1, 1, 1)), sent: after, jobs: []string{"ab"}},
 		"by a key for none of them":             {ops: slices.Concat(two, answered(200, "other", all(0, 0, 0))), jobs: []string{"a", "ab"}},
 		"which cancels one":                     {ops: slices.Concat(two, answered(200, "other", all(1, 2, 0))), jobs: []string{"ab"}, broken: []string{order, counts}},
 		"by a key for one of them":              {ops: slices.Concat(two, answered(200, "ab", all(1, 1, 0))), jobs: []string{"a"}},
