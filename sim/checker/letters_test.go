@@ -47,7 +47,7 @@ func TestLetters(t *testing.T) {
 	late.Status, late.Returned = 0, at(597)
 	rules := map[string]Rule{"elsewhere": {Later: true}}
 	const lost, counted, gone, numbers = "nothing lost", "dead letters are counted", "a deleted letter is gone", "attempts are counted"
-	const dropped = "nothing is dropped without a cause"
+	const dropped, order = "nothing is dropped without a cause", "one order of changes"
 	strict := other
 	strict.Deadline, strict.Schedule.Instants = 10*time.Second, []time.Time{at(25)}
 	for name, one := range map[string]struct {
@@ -61,6 +61,7 @@ func TestLetters(t *testing.T) {
 		"it is there":                     {sent: []Delivery{failed}, told: buried, dead: dead},
 		"it is not":                       {sent: []Delivery{failed}, told: buried, broken: []string{lost}},
 		"it was deleted":                  {ops: []Op{lettersOf(Discard, 50, 1)}, sent: []Delivery{failed}, told: buried},
+		"after its job":                   {ops: []Op{told(Cancel, 30, 200), lettersOf(Discard, 50, 1)}, sent: []Delivery{failed}, told: buried},
 		"nobody answers that":             {ops: []Op{told(Discard, 50, 0)}, sent: []Delivery{failed}, told: buried},
 		"the deletion was refused":        {ops: []Op{told(Discard, 50, 403)}, sent: []Delivery{failed}, told: buried, broken: []string{lost}},
 		"it found none":                   {ops: []Op{lettersOf(Discard, 50, 0)}, sent: []Delivery{failed}, told: buried, broken: []string{counted, lost}},
@@ -89,7 +90,7 @@ func TestLetters(t *testing.T) {
 		"it fails after it":                {ops: []Op{lettersOf(Discard, 15, 1)}, sent: []Delivery{failed}, told: buried, broken: []string{counted, lost}},
 		"two attempts leave one":           {ops: []Op{lettersOf(Discard, 50, 2)}, sent: []Delivery{failed, attemptAt(20, 2, false)}, broken: []string{counted}},
 		"its end may not have been told":   {ops: []Op{lettersOf(Discard, 50, 0)}, sent: []Delivery{failed}, told: buried, troubles: short, broken: []string{lost}},
-		"its cancellation was refused":     {ops: []Op{told(Cancel, 20.05, 409), lettersOf(Discard, 50, 0)}, sent: []Delivery{failed}, told: buried, broken: []string{counted, lost}},
+		"nobody replaced it":               {ops: []Op{told(Create, 20.05, 412), lettersOf(Discard, 50, 0)}, sent: []Delivery{failed}, told: buried, broken: []string{counted, lost}},
 		"one without an attempt is there":  {ops: []Op{other, lettersOf(Discard, 40, 1), lettersOf(Redrive, 50, 1)}, sent: []Delivery{failed, moved(taken, 51)}, told: buried},
 		"it was deleted before it is lost": {ops: []Op{other, lettersOf(Discard, 40, 1), lettersOf(Redrive, 50, 1)}, sent: []Delivery{failed}, told: buried, broken: []string{lost}},
 		"another one was deleted":          {ops: []Op{elsewhere, lettersOf(Discard, 50, 1)}, sent: []Delivery{failed}, told: buried, broken: []string{lost}},
@@ -111,7 +112,7 @@ func TestLetters(t *testing.T) {
 		h.Troubles, h.Settles, h.Due, h.Rules = one.troubles, time.Second, at(300), rules
 		h.Final.Recorded, h.Final.Dead = one.told, map[string][]Dead{"k": one.dead}
 		got := slices.DeleteFunc(broken(h), func(rule string) bool {
-			return !slices.Contains([]string{lost, counted, gone, numbers, dropped}, rule)
+			return !slices.Contains([]string{lost, counted, gone, numbers, dropped, order}, rule)
 		})
 		if slices.Sort(one.broken); !slices.Equal(got, one.broken) {
 			t.Errorf("%s: broken are %q, want %q: %v", name, got, one.broken, Check(h))

@@ -60,6 +60,17 @@ func TestPrefix(t *testing.T) {
 		o.Key, o.InFlight = "ab", 1
 		return o
 	}
+	ofAC := func(kind Kind, status int) Op {
+		o := told(kind, 20, status)
+		o.Key = "ac"
+		return o
+	}
+	first, again, denied := earlier, earlier, lost
+	first.Invoked, first.Returned = at(0.5), at(0.6)
+	again.Invoked, again.Returned, denied.Status = at(40), at(40.1), 409
+	vain := change(Pause, 30.5)
+	vain.Status = 409
+	cut := []Trouble{{What: "cut", Replica: -1, From: at(20), To: at(29)}}
 	set := []Trouble{{What: "step", Replica: -1, From: at(20), To: at(29)}}
 	const order, ends, counts = "one order of changes", "an end is an end", "counts of a cancellation"
 	for name, one := range map[string]struct {
@@ -78,22 +89,35 @@ func TestPrefix(t *testing.T) {
 		"one was replaced meanwhile":            {ops: slices.Concat(two, []Op{put("ab", 3, 30.5, 100)}, all(1, 2, 0)), jobs: []string{"ab"}},
 		"or patched":                            {ops: slices.Concat(two, []Op{change(Amend, 30.5)}, all(1, 2, 0)), jobs: []string{"ab"}},
 		"or paused":                             {ops: slices.Concat(two, []Op{change(Pause, 30.5)}, all(1, 2, 0)), jobs: []string{"ab"}},
-		"or resumed":                            {ops: slices.Concat(two, []Op{change(Resume, 30.5)}, all(1, 2, 0)), jobs: []string{"ab"}},
+		"or resumed":                            {ops: slices.Concat(two, []Op{change(Resume, 30.5)}, all(1, 2, 0)), sent: []Delivery{sent("ab", 2, 100, 100, 100.1)}, jobs: []string{"ab"}},
+		"but not later":                         {ops: slices.Concat(two, []Op{change(Pause, 40)}, all(1, 2, 0)), jobs: []string{"ab"}, broken: []string{order, counts}},
+		"or in vain":                            {ops: slices.Concat(two, []Op{vain}, all(1, 2, 0)), jobs: []string{"ab"}, broken: []string{order, counts}},
 		"it was only read":                      {ops: slices.Concat(two, []Op{change(Trigger, 30.5)}, all(1, 2, 0)), jobs: []string{"ab"}, broken: []string{order, counts}},
 		"it was replaced before":                {ops: slices.Concat(two, []Op{put("ab", 3, 29.5, 100)}, all(2, 3, 0)), jobs: []string{"ab"}, broken: []string{order}},
 		"the store's clock was set":             {ops: slices.Concat(two[:1], []Op{put("ab", 2, 29.5, 100)}, all(1, 2, 0)), jobs: []string{"ab"}, troubles: set, own: true},
 		"those of replicas were":                {ops: slices.Concat(two[:1], []Op{put("ab", 2, 29.5, 100)}, all(1, 2, 0)), jobs: []string{"ab"}, troubles: set, broken: []string{order, counts}},
 		"the store's was not":                   {ops: slices.Concat(two[:1], []Op{put("ab", 2, 29.5, 100)}, all(1, 2, 0)), jobs: []string{"ab"}, own: true, broken: []string{order, counts}},
+		"the store was away":                    {ops: slices.Concat(two[:1], []Op{put("ab", 2, 29.5, 100)}, all(1, 2, 0)), jobs: []string{"ab"}, troubles: cut, own: true, broken: []string{order, counts}},
 		"nobody answers":                        {ops: slices.Concat(two, answered(0, "", all(0, 0, 0))), jobs: []string{"ab"}},
 		"a job too few":                         {ops: slices.Concat(two, all(1, 3, 0)), broken: []string{counts}},
 		"a job too many":                        {ops: slices.Concat(two, all(3, 3, 0)), broken: []string{counts}},
 		"which may have been there":             {ops: slices.Concat(two, []Op{lost}, all(3, 4, 0))},
 		"or not":                                {ops: slices.Concat(two, []Op{lost}, all(2, 3, 0))},
 		"one was cancelled before":              {ops: slices.Concat(two, []Op{earlier}, all(1, 2, 0))},
+		"or long before":                        {ops: slices.Concat([]Op{first}, two, all(1, 3, 0)), broken: []string{counts}},
+		"or after it":                           {ops: slices.Concat(two, all(1, 3, 0), []Op{again}), broken: []string{counts}},
+		"another job's put was refused":         {ops: slices.Concat(two, []Op{denied}, all(2, 3, 0))},
+		"and it counts":                         {ops: slices.Concat(two, []Op{denied}, all(3, 3, 0)), broken: []string{counts}},
+		"another job is put later":              {ops: slices.Concat(two, []Op{put("ac", 3, 40, 100)}, all(2, 3, 0)), jobs: []string{"ac"}},
+		"and that counts":                       {ops: slices.Concat(two, []Op{put("ac", 3, 40, 100)}, all(3, 3, 0)), jobs: []string{"ac"}, broken: []string{counts}},
 		"that was refused":                      {ops: slices.Concat(two, []Op{refused}, all(1, 3, 0)), broken: []string{counts}},
 		"one occurrence too few":                {ops: slices.Concat(two, all(2, 2, 0)), broken: []string{counts}},
 		"one was in flight":                     {ops: slices.Concat(two, all(2, 2, 1))},
 		"one too many":                          {ops: slices.Concat(two, all(2, 4, 0)), broken: []string{counts}},
+		"it may have been triggered":            {ops: slices.Concat(two, []Op{ofAC(Trigger, 202)}, all(2, 4, 0))},
+		"or redriven":                           {ops: slices.Concat(two, []Op{ofAC(Redrive, 0)}, all(2, 4, 0))},
+		"that was refused too":                  {ops: slices.Concat(two, []Op{ofAC(Trigger, 404)}, all(2, 4, 0)), broken: []string{counts}},
+		"it was put later":                      {ops: slices.Concat(two, []Op{put("ac", 3, 40, 100)}, all(2, 4, 0)), jobs: []string{"ac"}, broken: []string{counts}},
 		"the last instants, at the end":         {ops: slices.Concat(due, all(2, 1, 2)), sent: flying},
 		"one in flight counts as cancelled":     {ops: slices.Concat(due, all(2, 2, 1)), sent: flying, broken: []string{counts}},
 		"a crontab":                             {ops: slices.Concat([]Op{crontab, two[1]}, all(2, 9, 0))},
