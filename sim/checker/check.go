@@ -445,7 +445,7 @@ func (k *keyed) former(n int, o *Op) bool {
 }
 
 // nothingLost: each instant of an acknowledged job that was still ahead, by the replica's clock, was taken by the
-// receiver, is a dead letter or may have been a deleted one, was missed by the job's own rule and counted, or may have been
+// receiver, is a dead letter or may be a deleted one, was missed by the job's own rule and counted, or may have been
 // cancelled or replaced by a later operation. A job without such a rule misses nothing, whatever it counts.
 func (k *keyed) nothingLost() {
 	missed := map[int]int{}

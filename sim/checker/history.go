@@ -90,8 +90,8 @@ type Op struct {
 	// Match is the payload of the version that the operation is conditional on; 0 for none. Without that version, nothing
 	// changes.
 	Match int
-	// Prefix is set in a part of a cancellation of all jobs whose keys begin with it: what it does to one key. Part is its
-	// number; the parts' IDs follow each other. The counts of each are those of the whole answer.
+	// Prefix is that of a cancellation of all jobs whose keys begin with it, which is one operation for each key. Part is
+	// the number of this one; their IDs follow each other. The counts of each are those of the whole answer.
 	Prefix string
 	Part   int
 	// Deadline is the time after their instants at which occurrences are dropped; zero for none. CatchUp is the rule for

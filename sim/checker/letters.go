@@ -57,8 +57,8 @@ func (k *keyed) lettersAt(o *Op) (n bounds) {
 }
 
 // certainlyDead reports whether an attempt, the last one at its occurrence, left a dead letter for certain, and nothing
-// else may have redriven or deleted it when a redrive or a deletion came. What fails after its job was cancelled or
-// replaced leaves none.
+// else may have redriven or deleted it when a redrive or a deletion came. An occurrence that fails after its job was
+// cancelled or replaced leaves none.
 func (k *keyed) certainlyDead(d *Delivery, o *Op) bool {
 	return k.outcome(d) == "buried" && !k.unwritten(d) && k.written(d).Before(o.Invoked) &&
 		!slices.ContainsFunc(k.ops, func(p *Op) bool {
@@ -107,7 +107,7 @@ func (k *keyed) mayBeDeleted(at time.Time) bool {
 	return k.mayBeDeletedSince(time.Time{}, func(d *Delivery) bool { return d.Instant.Equal(at) })
 }
 
-// mayBeDeletedSince reports whether a dead letter that one of some attempts after a time has left may have been deleted.
+// mayBeDeletedSince reports whether a dead letter that one of some attempts after a time left may have been deleted.
 func (k *keyed) mayBeDeletedSince(after time.Time, of func(*Delivery) bool) bool {
 	return slices.ContainsFunc(k.ops, func(o *Op) bool {
 		return o.mayDiscard() && k.latest(o).After(after) &&

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// sum is what an answer to a cancellation by prefix must count, of all its keys together.
+// sum bounds the counts of an answer to a cancellation by prefix, of all its keys together.
 type sum struct {
 	answer *Op
 	jobs   bounds
@@ -44,7 +44,7 @@ func (h *History) prefixes(keys map[string]*keyed) (found []Violation) {
 	return found
 }
 
-// add adds what a part of a cancellation by prefix must count.
+// add adds the counts of one key.
 func (s *sum) add(k *keyed, c *Op) {
 	s.jobs.add(k.certainly(c), k.mayBeThere(c))
 	ahead, left, known := k.cancellable(c)

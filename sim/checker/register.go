@@ -39,7 +39,7 @@ func (k *keyed) register() {
 		})
 	}
 	for _, o := range k.ops {
-		if o.Kind == Trigger || o.Kind == Redrive || o.Kind == Discard || o.Kind == Get && o.Status != 200 && o.Status != 404 {
+		if slices.Contains([]Kind{Trigger, Redrive, Discard}, o.Kind) || o.Kind == Get && o.Status != 200 && o.Status != 404 {
 			continue
 		}
 		if !o.succeeded() && o.Status != 404 && o.Status != 412 && !o.maybe() {
