@@ -42,6 +42,13 @@ func TestPlan(t *testing.T) {
 				t.Errorf("seed %d: two operations have payload %d", seed, o.N)
 			}
 			payloads[o.N] = true
+			seen[string(o.Kind)] = true
+			if o.Prefix != "" {
+				seen["prefix"] = true
+			}
+			if !strings.HasPrefix(o.Key, o.Prefix) || o.Prefix != "" && o.Match {
+				t.Errorf("seed %d: %+v", seed, o)
+			}
 			if o.At > p.Until || o.Replica >= p.Replicas {
 				t.Errorf("seed %d: %+v", seed, o)
 			}
@@ -58,7 +65,7 @@ func TestPlan(t *testing.T) {
 			ends[f.Replica] = f.At + f.For
 		}
 	}
-	for _, what := range []string{Crash, Stop, Stall, Cut, Hang, Lossy, Slow, StoreKill, StoreStop, Step, Receivers} {
+	for _, what := range []string{Crash, Stop, Stall, Cut, Hang, Lossy, Slow, StoreKill, StoreStop, Step, Receivers, "discard", "prefix"} {
 		if !seen[what] {
 			t.Errorf("there is no %s in 50 plans", what)
 		}
