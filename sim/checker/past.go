@@ -92,7 +92,7 @@ func (k *keyed) pastLost(o *Op) (lost []time.Time) {
 		taken := slices.ContainsFunc(k.sent, func(d *Delivery) bool {
 			return d.Took && d.Instant.Equal(at) && k.written(d).After(o.Invoked)
 		})
-		if !taken && !drops && !k.isDead(at) {
+		if !taken && !drops && !k.isDead(at) && !k.mayBeDeleted(at) {
 			lost = append(lost, at)
 		}
 	}

@@ -52,6 +52,7 @@ func TestPastInstants(t *testing.T) {
 		"they are counted as skipped":    {ops: []Op{skipping(1, put(1, 20, 201, "", 10))}, sent: []Delivery{sent(1, 10, 20.2)}, broken: []string{rule}},
 		"it is a dead letter":            {ops: []Op{put(1, 20, 201, "", 10)}, dead: true},
 		"it has only failed":             {ops: []Op{put(1, 20, 201, "", 10)}, sent: []Delivery{failed}, broken: []string{lost}},
+		"its letter may be deleted":      {ops: []Op{put(1, 20, 201, "", 10), told(Discard, 40, 0)}, sent: []Delivery{failed}},
 		"it is too late for it":          {ops: []Op{within(5, put(1, 20, 201, "", 10))}},
 		"a patch that may keep it":       {ops: []Op{put(1, 1, 201, "", 10), patch(put(2, 20, 200, "fire", 10))}, sent: []Delivery{sent(1, 10, 10)}},
 		"an instant to come is not lost": {ops: []Op{put(1, 20, 201, "", 550)}},
