@@ -72,7 +72,9 @@ func (w *world) begin(o *Op, replica int) checker.Op {
 		Invoked: time.Now(),
 		Paused:  o.Paused, Most: o.InFlight, Jobs: o.Jobs, Deadline: o.Deadline.D(), CatchUp: o.CatchUp,
 		Attempts: o.Attempts, Retry: retry(o), Past: o.Past,
-		Schedule: checker.Schedule{Every: o.Every.D(), End: w.at(o.End)},
+		Schedule: checker.Schedule{
+			Every: o.Every.D(), End: w.at(o.End), Spread: o.Spread.D(), Steps: o.Steps,
+		},
 	}
 	if o.Kind != checker.Amend {
 		seen.Attempts = max(1, o.Attempts)
@@ -226,6 +228,10 @@ func (w *world) compose(o *Op) (method, path, body string, headers []string) {
 		return "DELETE", "/v1/keys/" + w.made[o.Caller].ID, "", headers
 	case checker.List:
 		return "GET", "/v1/jobs", "", headers
+	case checker.Preview:
+		d := w.definition(o)
+		d["key"] = o.Key
+		return "POST", "/v1/preview?count=200", encoded(d), append(headers, "Content-Type", jsonType)
 	case checker.Cancel:
 		if o.Prefix != "" {
 			path = "/v1/jobs?prefix=" + url.QueryEscape(o.Prefix)
@@ -286,7 +292,7 @@ func retry(o *Op) checker.Retry {
 func (w *world) definition(o *Op) map[string]any {
 	callback, _ := callbackOf(o)
 	j := record.Job{
-		Callback: callback, Attempts: o.Attempts, Retry: retry(o), Deadline: o.Deadline.D(),
+		Callback: callback, Attempts: o.Attempts, Retry: retry(o), Deadline: o.Deadline.D(), Spread: o.Spread.D(),
 		Wait: o.Wait.D(), Steps: o.Steps, Every: o.Every.D(), End: w.at(o.End), CatchUp: o.CatchUp,
 		Past: o.Past,
 	}

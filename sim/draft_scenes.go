@@ -108,6 +108,7 @@ func (d *drafter) held() {
 		CatchUp: []string{"all", "latest", "latest", "none"}[d.IntN(4)],
 	}
 	o.End = o.At + d.upTo(40*time.Second) + max(o.Every, span(20*time.Second))
+	d.spread(&o)
 	at := o.At + 1000 + d.upTo(8*time.Second)
 	d.Ops = append(d.Ops, o)
 	for _, kind := range []checker.Kind{checker.Pause, checker.Resume} {
@@ -128,6 +129,7 @@ func (d *drafter) retried() {
 	d.policy(&o)
 	at := o.At + 1000 + d.upTo(20*time.Second)
 	o.Instants = []Span{at, at + span(15*time.Second), at + span(30*time.Second)}
+	d.spread(&o)
 	d.Ops = append(d.Ops, o)
 }
 

@@ -31,6 +31,7 @@ func Minimise(p *Plan, tries int, fails func(*Plan) bool) *Plan {
 			}
 		}
 	}
+	attempt(func(p *Plan) { p.Early = 0 })
 	attempt(func(p *Plan) { p.Interleaved = false })
 	attempt(func(p *Plan) { p.Skew = make([]Span, len(p.Skew)) })
 	return p

@@ -147,6 +147,7 @@ func (n *node) live(ctx context.Context) {
 	cfg.Store, cfg.Callbacks = jobs, callbacks.NewRegistry(&sender{n}, hooks.sender)
 	cfg.Now, cfg.Logger, cfg.History = n.now, log, recorded
 	cfg.Lease, cfg.CallbackTimeout, cfg.Concurrency = Lease, callbackTimeout, slots
+	cfg.Early = n.plan.Early.D()
 	cfg.ShutdownTimeout = 2 * time.Second
 	cfg.Destinations = destinations.Policy{
 		SlowAfter: 250 * time.Millisecond, Patience: 100 * time.Millisecond,
@@ -181,6 +182,7 @@ func (n *node) live(ctx context.Context) {
 		Expansion:    cfg.Expansion(),
 		MaxBody:      1 << 20,
 		Retain:       cfg.Retain,
+		Early:        cfg.Early,
 		Clock:        theirs,
 		Now:          n.now,
 		Logger:       log,

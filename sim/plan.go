@@ -24,6 +24,8 @@ type Plan struct {
 	Interleaved bool
 	// Skew are the differences of the replicas' clocks from the true time.
 	Skew []Span
+	// Early is the window before their instants in which occurrences may fire.
+	Early Span `json:",omitzero"`
 	// Until is the time at which the faults end.
 	Until  Span
 	Ops    []Op
@@ -64,6 +66,8 @@ type Op struct {
 	// Deadline that of its occurrences.
 	Steps          bool `json:",omitzero"`
 	Wait, Deadline Span `json:",omitzero"`
+	// Spread is the window over which the occurrences of a put, or of a preview, are moved.
+	Spread Span `json:",omitzero"`
 	// Items are the puts of a batch.
 	Items []Op `json:",omitzero"`
 	// To is the receiver of a put's deliveries, the URL of a webhook or a name; empty for one of the key's own. Takes is
@@ -169,6 +173,7 @@ func NewPlan(seed uint64) *Plan {
 	if r.IntN(6) == 0 {
 		d.letters()
 	}
+	d.early()
 	faults := r.IntN(9)
 	if r.IntN(8) == 0 {
 		d.limited()
@@ -193,6 +198,7 @@ func NewPlan(seed uint64) *Plan {
 	for range faults {
 		d.fault()
 	}
+	d.moved()
 	slices.SortStableFunc(p.Ops, func(a, b Op) int { return int(a.At - b.At) })
 	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
 	return p
@@ -342,6 +348,7 @@ func (d *drafter) define(o *Op) {
 	if d.IntN(5) == 0 {
 		o.Deadline = d.upTo(8*time.Second) + 1000
 	}
+	d.spread(o)
 	switch n := d.IntN(12); {
 	case n < 4:
 		seconds := []int{2, 5, 10, 30}[d.IntN(4)] // the last is longer than a lease

@@ -74,7 +74,8 @@ func newWorld(p *Plan) *world {
 		plan: p, tenants: map[string]string{}, made: map[string]credential{}, nodes: make([]*node, p.Replicas),
 		record: record.New(checker.History{
 			Lease: Lease, CallbackTimeout: callbackTimeout, Within: store.Within, Link: link, Slots: slots,
-			CountsApart: true, Prompt: prompt, Settles: settles, ClockBound: min(Lease-callbackTimeout, Lease/2) / 2,
+			CountsApart: true, Prompt: prompt, Settles: settles, Early: p.Early.D(),
+			ClockBound:  min(Lease-callbackTimeout-p.Early.D(), Lease/2) / 2,
 			Permissions: callers, Rules: rules, Replicas: p.Replicas, TakesOver: takesOver(p.Replicas), Counted: countdownFor,
 		}),
 		net: &network{

@@ -28,7 +28,7 @@ type Rule struct {
 
 // leastRole is the least role for each kind of operation.
 var leastRole = map[Kind]string{
-	Get: "viewer", List: "viewer",
+	Get: "viewer", List: "viewer", Preview: "viewer",
 	Put: "submitter", Create: "submitter", Replace: "submitter", Amend: "submitter", Cancel: "submitter",
 	Pause: "operator", Resume: "operator", Trigger: "operator", Redrive: "operator",
 	Discard: "operator", Settings: "operator", Quota: "admin",

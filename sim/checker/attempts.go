@@ -46,7 +46,7 @@ func (k *keyed) lastBefore(i int) (last, own *Delivery) {
 // misnumbered returns why an attempt can't have its number, of at most so many, after another attempt or none; empty if
 // it can.
 func (k *keyed) misnumbered(d, before *Delivery, most int) string {
-	from, number, begins := d.Instant.Add(-wrong), 0, true
+	from, number, begins := d.Instant.Add(-k.reach()), 0, true
 	if before != nil {
 		from, number = before.Begun, before.Attempt
 		begins = k.redrivenSince(before, d.Begun) || k.madeAnew(d.Instant, from.Add(-k.Lease), d.Begun)
@@ -65,7 +65,8 @@ func (k *keyed) misnumbered(d, before *Delivery, most int) string {
 	case d.Attempt > number+1 && !k.mayClaimInVain(from, d.Begun):
 		return fmt.Sprintf("attempt %d at instant %s follows attempt %d, and no fault kept one from being sent",
 			d.Attempt, k.clock(d.Instant), number)
-	case most > 0 && (d.Attempt > most+abandoned || d.Attempt > most && !k.mayClaimInVain(d.Instant.Add(-wrong), d.Begun)):
+	case most > 0 && (d.Attempt > most+abandoned ||
+		d.Attempt > most && !k.mayClaimInVain(d.Instant.Add(-k.reach()), d.Begun)):
 		return fmt.Sprintf("attempt %d at instant %s was made, of %d at most", d.Attempt, k.clock(d.Instant), most)
 	}
 	return ""

@@ -9,8 +9,9 @@ import (
 // up to 2 s, and a poll takes 1 s.
 const patience = 5 * time.Second
 
-// onlyLatest: of a job that catches up the latest tick, a tick that is claimed more than a lease after its instant, and
-// that was not attempted before, fires only if it is the newest of the crontab's ticks up to that claim. When it was
+// onlyLatest: of a job that catches up the latest tick, a tick that is claimed more than a lease after its due time, and
+// that was not attempted before, fires only if it is the newest of the crontab's ticks up to that claim, besides those
+// that a spread may still move ahead of it. When it was
 // claimed is not known: at the earliest, a callback's time before it was sent.
 func (k *keyed) onlyLatest() {
 	seen := map[string]bool{}
@@ -23,8 +24,9 @@ func (k *keyed) onlyLatest() {
 			continue
 		}
 		claimed := d.Local.Add(-k.CallbackTimeout - time.Second)
+		_, due := k.dueBy(all[0], d.Instant)
 		newer, more := all[0].Schedule.next(d.Instant)
-		if claimed.Sub(d.Instant) > k.Lease && more && !newer.After(claimed) {
+		if claimed.Sub(due) > k.Lease && more && !newer.After(claimed.Add(-all[0].Schedule.Spread)) {
 			k.report("only the latest is caught up", d.Begun, "tick %s was fired %s late, though tick %s had passed",
 				k.clock(d.Instant), d.Local.Sub(d.Instant), k.clock(newer))
 		}
@@ -59,12 +61,13 @@ func (k *keyed) droppedForCause() {
 func (k *keyed) needlessly(o *Op, at, over time.Time) string {
 	newer, more := o.Schedule.next(at)
 	latest := o.Deadline == 0 && o.CatchUp == "latest"
+	passed := newer.Add(o.Schedule.Spread) // then nothing moves that tick any further
 	switch {
 	case latest && !more:
 		return "and it is the last tick, which is always caught up"
-	case latest && newer.Sub(at) >= patience && !k.kept(o, newer.Add(-patience), newer):
-		return "and nothing kept replicas from it just before the next tick, " + k.clock(newer)
-	case over.Sub(at) >= patience && !k.kept(o, at, over):
+	case latest && newer.Sub(at) >= patience && !k.kept(o, passed.Add(-patience), passed):
+		return "and nothing kept replicas from it just before the next tick had passed, " + k.clock(passed)
+	case over.Sub(k.latestDue(at, k.Ended)) >= patience && !k.kept(o, at, over):
 		return "and nothing kept replicas from it until " + k.clock(over)
 	}
 	return ""

@@ -86,6 +86,7 @@ type keyed struct {
 	found []Violation
 	// undecided is set if no order of the operations was found or excluded in time.
 	undecided bool
+	moves     moves
 }
 
 func (k *keyed) report(rule string, at time.Time, format string, args ...any) {
@@ -93,7 +94,9 @@ func (k *keyed) report(rule string, at time.Time, format string, args ...any) {
 }
 
 func (k *keyed) check() {
+	k.moved()
 	k.neverEarly()
+	k.neverSooner()
 	k.wrongClock()
 	k.ids()
 	k.standAlone()
@@ -173,16 +176,20 @@ func (k *keyed) defining(n int) (all []*Op) {
 
 // scheduled reports whether some put of the key has an instant.
 func (k *keyed) scheduled(at time.Time) bool {
-	return slices.ContainsFunc(k.ops, func(o *Op) bool { return o.Schedule.Has(at) })
+	return slices.ContainsFunc(k.ops, func(o *Op) bool { return o.puts() && o.Schedule.Has(at) })
 }
 
-// neverEarly: no delivery begins before its instant, by the clock of the replica that sends it, unless that clock was
-// set since the claim.
+// neverEarly: no delivery begins before its instant, or the time to which its job's spread moves that, less the early
+// window, by the clock of the replica that sends it, unless that clock was set since the claim.
 func (k *keyed) neverEarly() {
 	for _, d := range k.sent {
-		if d.Local.Before(d.Instant) && !k.stepped(d) {
-			k.report("never early", d.Begun, "instant %s was fired at %s by the replica's clock",
-				k.clock(d.Instant), k.clock(d.Local))
+		due := d.Instant
+		if !k.loose(d) { // else nothing moves it
+			due = k.soonest(d)
+		}
+		if d.Local.Before(due.Add(-k.Early)) && !k.stepped(d) {
+			k.report("never early", d.Begun, "instant %s, due at %s, was fired at %s by the replica's clock",
+				k.clock(d.Instant), k.clock(due), k.clock(d.Local))
 		}
 	}
 }
@@ -367,7 +374,7 @@ func (k *keyed) ended() {
 				count++
 			}
 			switch {
-			case d.Instant.After(o.Returned.Add(wrong)):
+			case k.soonest(d).After(o.Returned.Add(k.reach())):
 				k.report("an end is an end", d.Begun, "payload %d was fired for instant %s, which was still ahead when the %s "+
 					"was answered at %s", d.N, k.clock(d.Instant), o.Kind, k.clock(o.Returned))
 			case d.Begun.After(o.Returned.Add(k.heldFor(d))):

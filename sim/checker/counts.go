@@ -56,7 +56,7 @@ func (k *keyed) counts() {
 // lastOutcome returns the latest instant of a put's finished job, and its outcome; no outcome if it is in doubt: the
 // instant was at hand when the job was put, its end may not be counted, or a replica does not know that it was taken.
 func (k *keyed) lastOutcome(put *Op) (at time.Time, outcome string) {
-	instants := put.Schedule.Between(put.Returned.Add(max(put.Ahead, wrong)), k.Ended)
+	instants := put.Schedule.Between(put.Returned.Add(max(put.Ahead, k.reach())), k.Ended)
 	if len(instants) == 0 {
 		return at, ""
 	}
@@ -100,7 +100,7 @@ func (k *keyed) countedPut() (put *Op, alone bool) {
 		}
 	}
 	if !alone {
-		ahead := put.Returned.Add(max(put.Ahead, wrong))
+		ahead := put.Returned.Add(max(put.Ahead, k.reach()))
 		if slices.ContainsFunc(put.Schedule.Instants, func(at time.Time) bool { return !at.After(ahead) }) {
 			return nil, false
 		}
@@ -111,7 +111,7 @@ func (k *keyed) countedPut() (put *Op, alone bool) {
 // tally bounds the counts that a put's job must have. Of a recurring job, those ticks are in doubt that were at hand
 // when it was put, and, unless it is alone, those of the job before that may have been pending then.
 func (k *keyed) tally(put *Op, alone bool) (t tally) {
-	from, until := put.Invoked.Add(-max(put.Behind, wrong)), put.Returned.Add(max(put.Ahead, wrong))
+	from, until := put.Invoked.Add(-max(put.Behind, wrong)), put.Returned.Add(max(put.Ahead, k.reach()))
 	instants := put.Schedule.Instants
 	if put.Schedule.Every > 0 {
 		if !alone {

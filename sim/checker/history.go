@@ -25,6 +25,8 @@ type History struct {
 	// Settles is the time within which a replica writes outcomes once the store is well again, and ClockBound how far a
 	// clock may be wrong before its replica stops claiming. Zero is unknown, and then nothing is judged by it.
 	Settles, ClockBound time.Duration
+	// Early is the window before their instants in which occurrences may fire.
+	Early time.Duration
 	// CountsApart is set if the store counts the instants that are dropped as too late by a write of its own, which a
 	// replica may not come to make.
 	CountsApart bool
@@ -64,6 +66,7 @@ const (
 	Discard Kind = "discard" // the same: they are deleted
 	Batch   Kind = "batch"   // some puts in one request; each of them is an operation
 	List    Kind = "list"    // the jobs of a tenant
+	Preview Kind = "preview" // the instants of a job that is not submitted
 
 	Settings Kind = "settings" // an operator pauses or limits a tenant, or lets it go on
 	Quota    Kind = "quota"    // an operator sets the most jobs of a tenant
@@ -125,6 +128,8 @@ type Op struct {
 	Shown                                 Job    // of a get
 	DeliveryID                            string // of a trigger
 	Listed                                []string
+	// Moved are the due times of occurrences that were not attempted, of a get, or of instants, of a preview.
+	Moved []Moved
 }
 
 // Schedule is when a job fires: at instants, or every so often.
@@ -133,6 +138,10 @@ type Schedule struct {
 	// Every is more than zero for a recurring schedule, which fires at its multiples, up to End.
 	Every time.Duration
 	End   time.Time
+	// Spread is the window over which occurrences are moved ahead of their instants. Those of Steps are all moved by the
+	// same time.
+	Spread time.Duration
+	Steps  bool
 	// From and To bound the one instant of a job with a delay whose instant the client was not told; else they are zero.
 	From, To time.Time
 }
@@ -147,7 +156,7 @@ func (s Schedule) Has(at time.Time) bool {
 
 // same reports whether two schedules have the same instants, for certain.
 func (s Schedule) same(other Schedule) bool {
-	return s.Every == other.Every && s.End.Equal(other.End) && s.To.IsZero() && other.To.IsZero() &&
+	return s.Every == other.Every && s.Spread == other.Spread && s.End.Equal(other.End) && s.To.IsZero() && other.To.IsZero() &&
 		slices.EqualFunc(s.Instants, other.Instants, time.Time.Equal)
 }
 

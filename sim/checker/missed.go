@@ -12,7 +12,7 @@ func (k *keyed) uncounted(o *Op, at time.Time) bool {
 	if !k.CountsApart || !drops {
 		return false
 	}
-	from, until := over.Add(-wrong), k.keptFrom(o, at, over).Add(k.Lease)
+	from, until := over.Add(-wrong-o.Schedule.Spread), k.keptFrom(o, at, over).Add(k.Lease)
 	return slices.ContainsFunc(k.Troubles, func(t Trouble) bool {
 		switch t.What {
 		case "receivers", "step", "drift", "stop":
@@ -24,14 +24,15 @@ func (k *keyed) uncounted(o *Op, at time.Time) bool {
 }
 
 // tooLate returns the time after which a put's job may drop an instant, if there is one: after its deadline, or, for a
-// tick that was not attempted, after a lease, unless the job catches up all ticks.
+// tick that was not attempted, after a lease since its due time, unless the job catches up all ticks.
 func (k *keyed) tooLate(o *Op, at time.Time) (over time.Time, drops bool) {
 	attempted := slices.ContainsFunc(k.sent, func(d *Delivery) bool { return d.Instant.Equal(at) })
 	switch {
 	case o.Deadline > 0:
 		return at.Add(o.Deadline), true
 	case o.Schedule.Every > 0 && o.CatchUp != "all" && !attempted:
-		return at.Add(k.Lease), true
+		_, due := k.dueBy(o, at)
+		return due.Add(k.Lease), true
 	default:
 		return over, false
 	}

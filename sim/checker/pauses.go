@@ -49,7 +49,7 @@ func (k *keyed) pauses() {
 // changedBetween reports whether a client may have changed the job or its occurrences in a time.
 func (k *keyed) changedBetween(from, to time.Time) bool {
 	return slices.ContainsFunc(k.ops, func(o *Op) bool {
-		return o.Kind != Get && o.Kind != Trigger && o.maybe() && o.Invoked.Before(to) && k.latest(o).After(from)
+		return !o.reads() && o.Kind != Trigger && o.maybe() && o.Invoked.Before(to) && k.latest(o).After(from)
 	})
 }
 

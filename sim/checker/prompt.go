@@ -6,7 +6,7 @@ import (
 )
 
 // prompt: where nothing else disturbs, a tenant's few deliveries at receivers that answer at once begin at their
-// instants, or at once after their job was submitted: whatever backlog other tenants have, at whichever receivers, and
+// instants, or those moved by a spread, less the early window, or at once after their job was submitted: whatever backlog other tenants have, at whichever receivers, and
 // whichever replica the client has asked.
 func (k *keyed) prompt() {
 	seen := map[string]bool{}
@@ -17,7 +17,7 @@ func (k *keyed) prompt() {
 		if k.Prompt == 0 || !first || len(puts) == 0 || !puts[0].succeeded() || puts[0].Kind == Amend || k.loose(d) {
 			continue
 		}
-		due := d.Instant
+		due := k.latestDue(d.Instant, d.Begun).Add(-k.Early)
 		if told := puts[0].Returned; told.After(due) {
 			due = told
 		}
@@ -56,7 +56,7 @@ func (h *History) few(d *Delivery, due time.Time) bool {
 		if !e.Took || e.Ended.Sub(e.Begun) > 200*time.Millisecond {
 			return false
 		}
-		if due.Sub(e.Instant).Abs() < about {
+		if due.Sub(e.Instant).Abs() < about || e.Begun.After(due.Add(-about)) {
 			n++
 		}
 	}
@@ -72,7 +72,7 @@ func (k *keyed) meddled(put *Op, due, sent time.Time) bool {
 			return t.What != "receivers" && t.From.Before(sent) && t.To.After(from)
 		}) ||
 		slices.ContainsFunc(k.ops, func(o *Op) bool {
-			return o != put && o.Kind != Get && o.Invoked.Before(sent) && k.latest(o).After(from)
+			return o != put && !o.reads() && o.Invoked.Before(sent) && k.latest(o).After(from)
 		}) ||
 		slices.ContainsFunc(k.Ops, func(o Op) bool {
 			return o.Kind == Settings && o.Tenant == put.Tenant && o.Invoked.Before(sent)

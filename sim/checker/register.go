@@ -21,11 +21,12 @@ const wrong = 6 * time.Second
 
 // ahead returns the number of instants of a job that were ahead when an operation was answered, for all replicas that
 // claim, and for the replica that put them, which skips the instants that have passed by its own clock, however wrong.
-func (s jobState) ahead(o *Op) int {
+// Reach is that of the history.
+func (s jobState) ahead(o *Op, reach time.Duration) int {
 	if !s.exists || s.put == nil {
 		return 0
 	}
-	fast := max(o.Ahead+wrong, s.put.Ahead)
+	fast := max(o.Ahead+reach, s.put.Ahead)
 	return len(s.put.Schedule.Between(o.Returned.Add(fast), o.Returned.Add(24*time.Hour)))
 }
 
@@ -39,7 +40,8 @@ func (k *keyed) register() {
 		})
 	}
 	for _, o := range k.ops {
-		if slices.Contains([]Kind{Trigger, Redrive, Discard}, o.Kind) || o.Kind == Get && o.Status != 200 && o.Status != 404 {
+		if slices.Contains([]Kind{Trigger, Redrive, Discard, Preview}, o.Kind) ||
+			o.Kind == Get && o.Status != 200 && o.Status != 404 {
 			continue
 		}
 		if !o.succeeded() && o.Status != 404 && o.Status != 412 && !o.maybe() {
@@ -60,7 +62,7 @@ func (k *keyed) register() {
 	}
 	model := porcupine.NondeterministicModel{
 		Init: func() []any { return []any{jobState{}} },
-		Step: func(state, input, _ any) []any { return next(state.(jobState), input.(*Op)) },
+		Step: func(state, input, _ any) []any { return next(state.(jobState), input.(*Op), k.reach()) },
 	}
 	m := model.ToModel()
 	switch result, _ := porcupine.CheckOperationsVerbose(m, ops, cmp.Or(k.Patience, 10*time.Second)); result {
@@ -93,7 +95,7 @@ func (s jobState) has(o *Op) bool {
 func (s jobState) meets(o *Op) bool { return o.Match == 0 || s.n == o.Match }
 
 // next returns the states in which an operation may leave a job; none if its answer contradicts the state.
-func next(s jobState, o *Op) []any {
+func next(s jobState, o *Op, reach time.Duration) []any {
 	if !o.succeeded() && o.Status != 404 && o.Status != 412 { // unknown
 		if after := effect(s, o); after != s {
 			return []any{s, after}
@@ -113,13 +115,13 @@ func next(s jobState, o *Op) []any {
 		if o.Status == 412 {
 			return when(s.exists, s)
 		}
-		return when(s.ahead(o) == 0, effect(s, o)) // a finished job counts as none
+		return when(s.ahead(o, reach) == 0, effect(s, o)) // a finished job counts as none
 	case Cancel:
 		if o.Status == 404 {
 			return when(!s.exists, s)
 		}
 		// It counts all that was ahead. Without a job, it may have found triggered occurrences.
-		counted := s.ahead(o) <= o.Cancelled+o.InFlight || s.put.Schedule.Every > 0
+		counted := s.ahead(o, reach) <= o.Cancelled+o.InFlight || s.put.Schedule.Every > 0
 		return when(counted && !s.late(o), jobState{})
 	case Get:
 		if o.Status == 404 {

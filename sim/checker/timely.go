@@ -16,14 +16,15 @@ func (k *keyed) punctual() {
 	for _, d := range k.sent {
 		first := !seen[d.ID]
 		seen[d.ID] = true
-		late, most := d.Begun.Sub(d.Instant), patience
+		due := k.latestDue(d.Instant, d.Begun)
+		late, most := d.Begun.Sub(due), patience
 		if !first || late < patience || k.loose(d) || !k.scheduled(d.Instant) {
 			continue
 		}
-		if k.underWay(d.Instant, everyone) >= k.Slots {
+		if k.underWay(due, everyone) >= k.Slots {
 			most += 2 * k.CallbackTimeout
 		}
-		if late > most && !k.atLimit(d) && !k.disturbed(d.Instant.Add(-healthy), d.Begun) {
+		if late > most && !k.atLimit(d) && !k.disturbed(due.Add(-healthy), d.Begun) {
 			k.report("no lateness without a cause", d.Begun, "instant %s was fired %s late", k.clock(d.Instant), late)
 		}
 	}
@@ -64,7 +65,7 @@ func (k *keyed) disturbed(from, to time.Time) bool {
 	if len(k.ops) > 0 {
 		tenant = k.ops[0].Tenant
 	}
-	return slices.ContainsFunc(k.ops, func(o *Op) bool { return o.Kind != Get && within(o.Invoked, k.latest(o)) }) ||
+	return slices.ContainsFunc(k.ops, func(o *Op) bool { return !o.reads() && within(o.Invoked, k.latest(o)) }) ||
 		slices.ContainsFunc(k.Ops, func(o Op) bool {
 			return o.Kind == Settings && o.Tenant == tenant && within(o.Invoked, k.latest(&o).Add(settled))
 		}) ||
@@ -89,7 +90,8 @@ func (k *keyed) dropped() {
 		case o.Deadline > 0:
 			most, why = o.Deadline, "its deadline"
 		case o.CatchUp == "none" && o.Schedule.Every > 0 && d.Attempt == 1:
-			most, why = k.Lease, "the time for late ticks"
+			_, due := k.dueBy(o, d.Instant)
+			most, why = k.Lease+due.Sub(d.Instant), "the time for late ticks"
 		default:
 			continue
 		}

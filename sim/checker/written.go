@@ -57,7 +57,7 @@ func (k *keyed) recovered(t Trouble) time.Time {
 // any time.
 func (k *keyed) outlived(d *Delivery) bool {
 	until := k.writtenBy(d, k.recovered)
-	return k.Settles > 0 && until.After(d.Ended.Add(soon)) && until.After(k.claimedBefore(d).Add(k.Lease-k.spread()))
+	return k.Settles > 0 && until.After(d.Ended.Add(soon)) && until.After(k.claimedBefore(d).Add(k.Lease-k.Early-k.spread()))
 }
 
 // claimedBefore returns the earliest time at which a delivery may have been claimed: shortly before its beginning,
@@ -77,7 +77,7 @@ func (k *keyed) claimedBefore(d *Delivery) time.Time {
 // that sent nothing. One that comes as soon as the lease has ended is of the first claim since.
 func (k *keyed) muchLater(d, e *Delivery) bool {
 	const poll = 2 * time.Second
-	return e.Begun.After(d.Begun.Add(k.Lease + k.spread() + poll))
+	return e.Begun.After(d.Begun.Add(k.Lease - k.Early + k.spread() + poll))
 }
 
 // unwritten reports whether a replica may not have written an attempt's outcome soon.

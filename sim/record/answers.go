@@ -46,7 +46,11 @@ func Told(o *checker.Op, a Answer) (next string, err error) {
 	}
 	switch o.Kind {
 	case checker.Get:
-		o.Shown, err = jobOf(a.Body)
+		if o.Shown, err = jobOf(a.Body); err == nil {
+			o.Moved, err = pendingOf(a.Body)
+		}
+	case checker.Preview:
+		o.Moved, err = previewOf(a.Body)
 	case checker.List:
 		var page struct{ Items []struct{ Key string } }
 		err = decode(a.Body, &page)

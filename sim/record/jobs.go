@@ -16,8 +16,8 @@ type Job struct {
 	Callback map[string]any
 	Attempts int
 	Retry    checker.Retry
-	// Deadline is that of its occurrences; zero for none.
-	Deadline time.Duration
+	// Deadline is that of its occurrences, and Spread the window over which they are moved; zero for none.
+	Deadline, Spread time.Duration
 	// Every, with End and CatchUp, makes a crontab. Wait makes a delay. Else there are instants, which may be submitted as
 	// the steps of a sequence.
 	Every    time.Duration
@@ -42,6 +42,9 @@ func (j *Job) Body() map[string]any {
 	}
 	if j.Deadline > 0 {
 		d["deadline"] = j.Deadline.String()
+	}
+	if j.Spread > 0 {
+		d["spread"] = j.Spread.String()
 	}
 	switch {
 	case j.Every > 0:
@@ -69,7 +72,7 @@ func (j *Job) Body() map[string]any {
 
 // Whole makes the body of a submission a merge patch that leaves none of a job's members as they are.
 func Whole(body map[string]any) map[string]any {
-	Remove(body, "schedules", "crontab", "endAt", "catchUp", "delay", "startAt", "steps", "deadline")
+	Remove(body, "schedules", "crontab", "endAt", "catchUp", "delay", "startAt", "steps", "deadline", "spread")
 	return body
 }
 

@@ -30,6 +30,9 @@ func Timeline(h *checker.History, log []Line, key string) string {
 		if o.Schedule.Every > 0 {
 			asked += fmt.Sprintf(" every %s until %s", o.Schedule.Every, since(o.Schedule.End))
 		}
+		if o.Schedule.Spread > 0 {
+			asked += fmt.Sprintf(" spread over %s", o.Schedule.Spread)
+		}
 		if o.To != "" {
 			asked += " for " + o.To
 		}
@@ -64,6 +67,9 @@ func Timeline(h *checker.History, log []Line, key string) string {
 		}
 		if o.Kind == checker.Get {
 			told += fmt.Sprintf(" %+v", o.Shown)
+		}
+		for _, m := range o.Moved {
+			told += fmt.Sprintf(", %s at %s", since(m.Instant), since(m.To))
 		}
 		add(o.Returned, "op %d: %s", o.ID, told)
 	}
