@@ -178,6 +178,25 @@ func TestEarlyWindow(t *testing.T) {
 	})
 }
 
+// A pause before the next attempt is as long as without an early window, which is one before instants only.
+func TestPausesBesideAnEarlyWindow(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.replica(func(c *dispatcher.Config) { c.Early = 2 * time.Second })
+		b.receiver.answers(func(_ context.Context, d callbacks.Delivery) error {
+			switch d.Attempt {
+			case 1:
+				return callbacks.RetryAfter(errors.New("busy"), time.Second)
+			case 2:
+				return callbacks.RetryAfter(errors.New("busy"), 5*time.Second)
+			}
+			return nil
+		})
+		b.submit("k", nil, 10*time.Second)
+		time.Sleep(time.Minute)
+		b.expectSent("8s k #1", "9s k #2", "14s k #3")
+	})
+}
+
 func TestReadyAtOnce(t *testing.T) {
 	bubble(t, func(b *bench) {
 		d, _ := b.replica(nil)

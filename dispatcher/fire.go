@@ -329,7 +329,7 @@ func (d *Dispatcher) outcome(c *store.Claimed, b *batch, pass *destinations.Pass
 		if !u.exact {
 			after += time.Duration(random * float64(after) / 2)
 		}
-		s.DueAt = job.CeilMilli(b.time(d.now()).Add(after))
+		s.DueAt = d.dueAfter(b.time(d.now()), after)
 		return s
 	}
 	if _, ok := errors.AsType[missed](err); ok {
@@ -346,7 +346,7 @@ func (d *Dispatcher) outcome(c *store.Claimed, b *batch, pass *destinations.Pass
 		after, free = pass.Again(c.ID, own)
 	}
 	now := b.time(d.now()) // read after the pass has set the pause, so that the retry is not early
-	if s.DueAt = job.CeilMilli(now.Add(after)); free {
+	if s.DueAt = d.dueAfter(now, after); free {
 		s.Outcome = store.Release
 		return s
 	}
@@ -362,6 +362,12 @@ func (d *Dispatcher) outcome(c *store.Claimed, b *batch, pass *destinations.Pass
 	}
 	s.Outcome = store.Retry
 	return s
+}
+
+// dueAfter returns the due time of an occurrence that is claimed again after a pause. Claims come before due times by
+// the early window.
+func (d *Dispatcher) dueAfter(now time.Time, pause time.Duration) time.Time {
+	return job.CeilMilli(now.Add(pause + d.cfg.Early))
 }
 
 // describe returns an error's text for the store: valid UTF-8 of bounded length.

@@ -307,6 +307,13 @@ func (q *flakyQueue) polls() int {
 	return q.poll
 }
 
+// claimed returns the number of claims.
+func (q *flakyQueue) claimed() int {
+	q.lock.Lock()
+	defer q.lock.Unlock()
+	return q.claims
+}
+
 func (q *flakyQueue) fault() error {
 	q.lock.Lock()
 	defer q.lock.Unlock()

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/dispatcher"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -103,6 +104,30 @@ func TestSpreadOfWhatIsDueAtItsInstant(t *testing.T) {
 			if sent := b.receiver.of(j.Key); len(sent) != 1 || sent[0].Attempt != 1 {
 				b.Errorf("%s: %+v", j.Key, sent)
 			}
+		}
+	})
+}
+
+// An occurrence that is due at its instant waits for its moved time, less the early window, after one claim.
+func TestSpreadBesideAnEarlyWindow(t *testing.T) {
+	const early = 5 * time.Second
+	bubble(t, func(b *bench) {
+		d, _ := b.replica(func(c *dispatcher.Config) { c.Early = early })
+		j := b.submit("k", spread(time.Minute), time.Hour)
+		moved := b.firesAt(j, time.Hour)
+		if moved < time.Hour+3*early {
+			b.Fatalf("it is moved by %s only", moved-time.Hour)
+		}
+		b.pause(j)
+		time.Sleep(time.Hour + time.Second)
+		before := b.queue.claimed()
+		b.resume(d, j)
+		time.Sleep(2 * time.Minute)
+		if sent := b.receiver.of("k"); len(sent) != 1 || !sent[0].SentAt.Equal(b.start.Add(moved-early)) {
+			b.Errorf("sent %+v, want it at %s", sent, moved-early)
+		}
+		if claims := b.queue.claimed() - before; claims > 5 {
+			b.Errorf("%d claims", claims)
 		}
 	})
 }

@@ -207,13 +207,14 @@ type Swept struct {
 
 // PutBack decides about an orphan: a claimed occurrence whose job is gone or has another revision. The Put that
 // inserted it may still be under way, so the orphan is put back, due again at dueAt. It is dropped only if its revision
-// is so old that its Put must have ended, see [Within]; the bound leaves ample room for clocks that differ.
-func PutBack(revision job.Revision, now time.Time) (dueAt time.Time, drop bool) {
-	age := revision.Age(now)
+// is so old that its Put must have ended, see [Within]; the bound leaves ample room for clocks that differ. The same
+// claim must not find it again, however early.
+func PutBack(revision job.Revision, p ClaimParams) (dueAt time.Time, drop bool) {
+	age := revision.Age(p.Now)
 	if age > time.Hour {
 		return time.Time{}, true
 	}
-	return now.Add(max(10*time.Millisecond, age)).Truncate(time.Millisecond), false
+	return p.Due().Add(max(10*time.Millisecond, age)).Truncate(time.Millisecond), false
 }
 
 // PutBackPaused returns the time at which an occurrence of a paused job is examined again. The delay grows with the
@@ -234,4 +235,4 @@ func PutBackPaused(timestamp, pausedAt time.Time, p ClaimParams) time.Time {
 // PutBackUnexpanded returns the time at which an occurrence beyond its job's cursor is examined again. The expansion
 // that inserted it is still under way, or was interrupted and will be repeated. So the occurrence must never be
 // dropped.
-func PutBackUnexpanded(now time.Time) time.Time { return now.Add(250 * time.Millisecond) }
+func PutBackUnexpanded(p ClaimParams) time.Time { return p.Due().Add(250 * time.Millisecond) }

@@ -290,12 +290,12 @@ func joined(p store.ClaimParams, d *occurrenceDocument, targets map[string]targe
 	case c.Own != nil: // it does not depend on its job
 		c.Target = *c.Own
 	case !ok || t.revision != d.Revision:
-		r.dueAt, r.drop = store.PutBack(job.Revision(d.Revision), p.Now)
+		r.dueAt, r.drop = store.PutBack(job.Revision(d.Revision), p)
 		r.orphan, r.jobRevision = true, t.revision
 	case !t.pausedAt.IsZero():
 		r.dueAt, r.paused = store.PutBackPaused(d.Timestamp, t.pausedAt, p), true
 	case !t.cursor.IsZero() && d.Timestamp.After(t.cursor):
-		r.dueAt = store.PutBackUnexpanded(p.Now)
+		r.dueAt = store.PutBackUnexpanded(p)
 	default:
 		c.Target, c.Fault = t.Target, t.fault
 	}

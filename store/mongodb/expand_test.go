@@ -135,7 +135,7 @@ func TestAdvanceIsInterrupted(t *testing.T) {
 				}
 				if !c.moved {
 					back := bson.M{
-						"revision": p.Job.Revision, "dueAt": store.PutBackUnexpanded(now), "attempt": 0,
+						"revision": p.Job.Revision, "dueAt": store.PutBackUnexpanded(store.ClaimParams{Now: now}), "attempt": 0,
 						"token": bson.M{"$exists": false}, "scheduledAt": bson.M{"$exists": false},
 					}
 					if n := db.count(t, back); n != want {

@@ -143,7 +143,7 @@ func TestOrphans(t *testing.T) {
 		t.Errorf("claimed %d orphans, more: %v", len(c.Occurrences), c.More())
 	}
 	due, err := nextDue(t, s)
-	if want, _ := store.PutBack(p.Job.Revision, now); err != nil || !due.Equal(want) {
+	if want, _ := store.PutBack(p.Job.Revision, store.ClaimParams{Now: now}); err != nil || !due.Equal(want) {
 		t.Errorf("they are due at %s, want %s, %v", due, want, err)
 	}
 	server.must("hset", jobs, field, state)

@@ -229,9 +229,9 @@ func (s *Store) putBack(ctx context.Context, p store.ClaimParams, shard int, asi
 		case "paused":
 			dueAt = store.PutBackPaused(o.Timestamp, aside.list(i).millis(3), p)
 		case "unexpanded":
-			dueAt = store.PutBackUnexpanded(p.Now)
+			dueAt = store.PutBackUnexpanded(p)
 		default:
-			if dueAt, drop = store.PutBack(o.Revision, p.Now); err != nil {
+			if dueAt, drop = store.PutBack(o.Revision, p); err != nil {
 				dueAt = p.Now.Add(time.Hour) // its line is damaged; it is kept for an operator to examine
 			}
 		}
