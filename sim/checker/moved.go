@@ -1,6 +1,9 @@
 package checker
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Moved is the time to which an answer says that an instant is moved.
 type Moved struct{ Instant, To time.Time }
@@ -57,12 +60,13 @@ func (k *keyed) moved() {
 }
 
 // toldOf returns the schedule to which an instant in an answer belongs. It is not certain if occurrences of several
-// schedules may have stayed when one replaced the other, or if a claim may have made one due again.
+// schedules may have stayed when one replaced the other, or if a claim may have made one due again, or a resume, which
+// makes all due at their instants.
 func (k *keyed) toldOf(o *Op, at time.Time) (s Schedule, certain bool) {
 	if o.Kind == Preview {
 		return o.Schedule, true
 	}
-	if !k.unclaimed(o, at) {
+	if !k.unclaimed(o, at) || k.resumedBefore(o) {
 		return s, false
 	}
 	for _, put := range k.ops {
@@ -79,6 +83,13 @@ func (k *keyed) toldOf(o *Op, at time.Time) (s Schedule, certain bool) {
 
 // unclaimed reports whether an instant was so far ahead at an answer that no replica can have claimed it.
 func (k *keyed) unclaimed(o *Op, at time.Time) bool { return o.Returned.Add(k.reach()).Before(at) }
+
+// resumedBefore reports whether the job may have been resumed before an answer.
+func (k *keyed) resumedBefore(o *Op) bool {
+	return slices.ContainsFunc(k.ops, func(r *Op) bool {
+		return r.Kind == Resume && r.maybe() && r.Invoked.Before(o.Returned)
+	})
+}
 
 // mayHave reports whether an operation may have given a job an instant.
 func (o *Op) mayHave(at time.Time) bool { return o.puts() && o.maybe() && o.Schedule.Has(at) }
