@@ -130,26 +130,29 @@ func TestOutlived(t *testing.T) {
 		troubles []Trouble
 		ended    float64 // of the first attempt, if it is not over at once
 		again    float64
+		early    time.Duration
 		broken   bool
 	}{
-		"the lease has ended":                {troubles: []Trouble{trouble("read-only", -1, 30.05, 49)}, again: 90},
-		"it has not":                         {troubles: []Trouble{trouble("read-only", -1, 30.05, 47)}, again: 90, broken: true},
-		"it has by a fast clock":             {put: fast, troubles: []Trouble{trouble("read-only", -1, 30.05, 47.5)}, again: 90},
-		"by no clock":                        {put: fast, troubles: []Trouble{trouble("read-only", -1, 30.05, 46.5)}, again: 90, broken: true},
-		"no claim came between":              {troubles: []Trouble{trouble("read-only", -1, 30.05, 49)}, again: 50.5, broken: true},
-		"nor by a fast clock":                {put: fast, troubles: []Trouble{trouble("read-only", -1, 30.05, 47.5)}, again: 52.5, broken: true},
-		"the claim comes before the outcome": {troubles: []Trouble{trouble("lossy", 1, 30.05, 48.5)}, again: 50.2},
-		"the receiver took its time":         {ended: 37.9, troubles: []Trouble{trouble("slow", 1, 25, 29)}, again: 90, broken: true},
-		"a call takes its whole time":        {troubles: []Trouble{trouble("lossy", 1, 30.05, 47.5)}, again: 90},
-		"it ends before the lease":           {troubles: []Trouble{trouble("lossy", 1, 30.05, 46.5)}, again: 90, broken: true},
-		"another replica's trouble":          {troubles: []Trouble{trouble("lossy", 0, 30.05, 49)}, again: 90, broken: true},
-		"one comes after the other":          {troubles: []Trouble{trouble("read-only", -1, 36, 49), trouble("lossy", 1, 30.05, 35)}, again: 90},
-		"the outcome was written":            {troubles: []Trouble{trouble("read-only", -1, 36, 49)}, again: 90, broken: true},
-		"it was written between both":        {troubles: []Trouble{trouble("cut", 1, 30.05, 32), trouble("read-only", -1, 36, 49)}, again: 90, broken: true},
-		"it was claimed in a trouble":        {troubles: []Trouble{trouble("slow", 1, 25, 41.5)}, again: 90},
-		"it was claimed before it":           {troubles: []Trouble{trouble("slow", 1, 30.05, 41.5)}, again: 90, broken: true},
-		"receivers are no cause":             {troubles: []Trouble{trouble("receivers", -1, 25, 60)}, again: 90, broken: true},
-		"there was no trouble":               {again: 90, broken: true},
+		"the lease has ended but for the window": {troubles: []Trouble{trouble("read-only", -1, 30.05, 47)}, again: 90, early: 2 * time.Second},
+		"claims come early":                      {troubles: []Trouble{trouble("read-only", -1, 30.05, 49)}, again: 50.5, early: 2 * time.Second},
+		"the lease has ended":                    {troubles: []Trouble{trouble("read-only", -1, 30.05, 49)}, again: 90},
+		"it has not":                             {troubles: []Trouble{trouble("read-only", -1, 30.05, 47)}, again: 90, broken: true},
+		"it has by a fast clock":                 {put: fast, troubles: []Trouble{trouble("read-only", -1, 30.05, 47.5)}, again: 90},
+		"by no clock":                            {put: fast, troubles: []Trouble{trouble("read-only", -1, 30.05, 46.5)}, again: 90, broken: true},
+		"no claim came between":                  {troubles: []Trouble{trouble("read-only", -1, 30.05, 49)}, again: 50.5, broken: true},
+		"nor by a fast clock":                    {put: fast, troubles: []Trouble{trouble("read-only", -1, 30.05, 47.5)}, again: 52.5, broken: true},
+		"the claim comes before the outcome":     {troubles: []Trouble{trouble("lossy", 1, 30.05, 48.5)}, again: 50.2},
+		"the receiver took its time":             {ended: 37.9, troubles: []Trouble{trouble("slow", 1, 25, 29)}, again: 90, broken: true},
+		"a call takes its whole time":            {troubles: []Trouble{trouble("lossy", 1, 30.05, 47.5)}, again: 90},
+		"it ends before the lease":               {troubles: []Trouble{trouble("lossy", 1, 30.05, 46.5)}, again: 90, broken: true},
+		"another replica's trouble":              {troubles: []Trouble{trouble("lossy", 0, 30.05, 49)}, again: 90, broken: true},
+		"one comes after the other":              {troubles: []Trouble{trouble("read-only", -1, 36, 49), trouble("lossy", 1, 30.05, 35)}, again: 90},
+		"the outcome was written":                {troubles: []Trouble{trouble("read-only", -1, 36, 49)}, again: 90, broken: true},
+		"it was written between both":            {troubles: []Trouble{trouble("cut", 1, 30.05, 32), trouble("read-only", -1, 36, 49)}, again: 90, broken: true},
+		"it was claimed in a trouble":            {troubles: []Trouble{trouble("slow", 1, 25, 41.5)}, again: 90},
+		"it was claimed before it":               {troubles: []Trouble{trouble("slow", 1, 30.05, 41.5)}, again: 90, broken: true},
+		"receivers are no cause":                 {troubles: []Trouble{trouble("receivers", -1, 25, 60)}, again: 90, broken: true},
+		"there was no trouble":                   {again: 90, broken: true},
 	} {
 		if one.put.N == 0 {
 			one.put = put
@@ -159,7 +162,7 @@ func TestOutlived(t *testing.T) {
 			first.Ended = at(one.ended)
 		}
 		h := history([]Op{one.put}, first, again(one.again))
-		h.Settles, h.Troubles = time.Second, one.troubles
+		h.Settles, h.Troubles, h.Early = time.Second, one.troubles, one.early
 		if got := slices.Contains(broken(h), "no duplicate without a cause"); got != one.broken {
 			t.Errorf("%s: it is broken: %v, by %v", name, got, Check(h))
 		}

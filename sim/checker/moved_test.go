@@ -252,3 +252,70 @@ func TestDroppedAfterMoved(t *testing.T) {
 		}
 	}
 }
+
+// TestReach: what is ahead by no more than a clock may be wrong, and the early window, may have fired.
+func TestReach(t *testing.T) {
+	list := func(n int, from float64, instants ...float64) Op {
+		o := told(Put, from, 200)
+		o.N, o.Attempts = n, 1
+		for _, s := range instants {
+			o.Schedule.Instants = append(o.Schedule.Instants, at(s))
+		}
+		return o
+	}
+	first, next := list(1, 10, 108), list(2, 101, 130)
+	next.InFlight = 1
+	spread := with(list(1, 10, 104), func(o *Op) { o.Schedule.Spread = 4 * time.Second })
+	crontab := with(list(2, 103.5), func(o *Op) { o.Schedule = Schedule{Every: 10 * time.Second, End: at(125)} })
+	fired := func(instant, begun float64, number int) Delivery {
+		d := attemptAt(instant, 1, true)
+		d.Attempt, d.Begun, d.Ended, d.Local = number, at(begun), at(begun+0.1), at(begun)
+		return d
+	}
+	finished := func(n, delivered int, last float64) *Job {
+		return &Job{
+			N: n, State: "finished", Counted: true, Delivered: delivered, Last: Outcome{Outcome: "delivered", Instant: at(last)},
+		}
+	}
+	cut := []Trouble{{What: "cut", Replica: 1, From: at(90), To: at(93)}}
+	cancelled := told(Cancel, 100, 200)
+	again := list(1, 10, 108)
+	again.Attempts = 3
+	const end, attempts = "an end is an end", "attempts are counted"
+	for name, one := range map[string]struct {
+		rule     string
+		ops      []Op
+		sent     []Delivery
+		final    *Job
+		troubles []Trouble
+		early    time.Duration
+		broken   bool
+	}{
+		"it was ahead at the end":                {rule: end, ops: []Op{first, next}, sent: []Delivery{fired(108, 108, 1)}, broken: true},
+		"it may have been held early":            {rule: end, ops: []Op{first, next}, sent: []Delivery{fired(108, 108, 1)}, early: 2 * time.Second},
+		"its moved time was ahead":               {rule: end, ops: []Op{spread, previewed(spread, 104, 107.5), next}, sent: []Delivery{fired(104, 108, 1)}, broken: true},
+		"its moved time was near":                {rule: end, ops: []Op{spread, previewed(spread, 104, 106.5), next}, sent: []Delivery{fired(104, 108, 1)}},
+		"nobody knows its moved time":            {rule: end, ops: []Op{spread, next}, sent: []Delivery{fired(104, 108, 1)}},
+		"a cancellation misses what is ahead":    {rule: "one order of changes", ops: []Op{first, cancelled}, broken: true},
+		"it may have fired early":                {rule: "one order of changes", ops: []Op{first, cancelled}, early: 2 * time.Second},
+		"the counts lack what was ahead":         {rule: "counts add up", ops: []Op{first, list(2, 101, 108, 130)}, final: finished(2, 1, 130), broken: true},
+		"it may count for the former job":        {rule: "counts add up", ops: []Op{first, list(2, 101, 108, 130)}, final: finished(2, 1, 130), early: 2 * time.Second},
+		"the counts lack a tick that was ahead":  {rule: "counts add up", ops: []Op{first, crontab}, sent: []Delivery{fired(120, 120, 1)}, final: finished(2, 1, 120), broken: true},
+		"the tick may count for the former job":  {rule: "counts add up", ops: []Op{first, crontab}, sent: []Delivery{fired(120, 120, 1)}, final: finished(2, 1, 120), early: 2 * time.Second},
+		"the last outcome is another one":        {rule: "the last outcome is told", ops: []Op{list(1, 101, 108)}, sent: []Delivery{fired(108, 108, 1)}, final: finished(1, 1, 107), broken: true},
+		"the last instant may have fired before": {rule: "the last outcome is told", ops: []Op{list(1, 101, 108)}, sent: []Delivery{fired(108, 108, 1)}, final: finished(1, 1, 107), early: 2 * time.Second},
+		"an attempt before it was due":           {rule: attempts, ops: []Op{again}, sent: []Delivery{fired(100, 100, 2)}, troubles: cut, broken: true},
+		"an attempt in the early window":         {rule: attempts, ops: []Op{again}, sent: []Delivery{fired(100, 100, 2)}, troubles: cut, early: 2 * time.Second},
+		"one too many before it was due":         {rule: attempts, ops: []Op{first}, sent: []Delivery{fired(100, 99, 1), fired(100, 100, 2)}, troubles: cut, broken: true},
+		"one too many in the early window":       {rule: attempts, ops: []Op{first}, sent: []Delivery{fired(100, 99, 1), fired(100, 100, 2)}, troubles: cut, early: 2 * time.Second},
+	} {
+		h := history(one.ops, one.sent...)
+		h.Early, h.Troubles = one.early, one.troubles
+		if one.final != nil {
+			h.Final.Jobs["k"] = *one.final
+		}
+		if got := slices.Contains(broken(h), one.rule); got != one.broken {
+			t.Errorf("%s: it is broken: %v, by %v", name, got, Check(h))
+		}
+	}
+}

@@ -33,6 +33,10 @@ func TestPrompt(t *testing.T) {
 		}
 		return all
 	}
+	early := crowd("p3") // in a window
+	for i := range early {
+		early[i].Instant = at(110)
+	}
 	for name, c := range map[string]struct {
 		ops      []Op // besides those of the backlog; one put if nil
 		begun    float64
@@ -46,6 +50,7 @@ func TestPrompt(t *testing.T) {
 		"late beside a backlog":          {begun: 100.6, sent: crowd("backlog"), broken: true},
 		"late while receivers are sick":  {begun: 100.6, troubles: []Trouble{{What: "receivers", Replica: -1, From: at(90), To: at(110)}}, broken: true},
 		"late in a backlog of its own":   {begun: 100.6, sent: crowd("p2")},
+		"late among what fires early":    {begun: 100.6, sent: early},
 		"after a fault":                  {begun: 100.6, troubles: []Trouble{{What: "cut", Replica: 1, From: at(60), To: at(61)}}},
 		"long after a fault":             {begun: 100.6, troubles: []Trouble{{What: "cut", Replica: 1, From: at(30), To: at(31)}}, broken: true},
 		"its receiver was slow":          {begun: 100.6, sent: []Delivery{slow}},
