@@ -34,6 +34,8 @@ func TestStandAlone(t *testing.T) {
 	failed.Took, failed.Told = false, false
 	again := attemptAt(20, 1, true)
 	again.Begun, again.Ended, again.Local = at(51), at(51.1), at(51)
+	preview := told(Preview, 1, 200)
+	preview.Schedule.Instants = []time.Time{at(30.01)}
 	for name, one := range map[string]struct {
 		ops    []Op
 		sent   []Delivery
@@ -45,6 +47,7 @@ func TestStandAlone(t *testing.T) {
 		"by one without an answer":        {ops: []Op{far, unknown}, sent: []Delivery{fired}},
 		"by one long before":              {ops: []Op{far, unknown}, sent: []Delivery{attemptAt(99, 1, true)}, broken: []string{"nothing fires unasked"}},
 		"by none":                         {ops: []Op{far}, sent: []Delivery{fired}, broken: []string{"nothing fires unasked"}},
+		"only a preview has it":           {ops: []Op{far, preview}, sent: []Delivery{fired}, broken: []string{"nothing fires unasked"}},
 		"the trigger is lost":             {ops: []Op{far, trigger}, broken: []string{"nothing lost"}},
 		"it failed":                       {ops: []Op{far, trigger}, sent: []Delivery{failed}, broken: []string{"nothing lost"}},
 		"it is a dead letter":             {ops: []Op{far, trigger}, sent: []Delivery{failed}, dead: []Dead{{DeliveryID: "t", Instant: failed.Instant}}},

@@ -195,6 +195,7 @@ func TestLateAfterMoved(t *testing.T) {
 		"late wherever":                         {rule: late, ops: unknown, sent: fired(1, 109.1), broken: true},
 		"in time by a former job":               {rule: late, ops: []Op{put, plain}, sent: fired(2, 108.9)},
 		"late by a former job":                  {rule: late, ops: []Op{put, plain}, sent: fired(2, 109.1), broken: true},
+		"late, before another job had it":       {rule: late, ops: []Op{plain, with(put, func(o *Op) { o.N, o.Invoked, o.Returned = 3, at(115), at(115.1) })}, sent: fired(2, 105.1), broken: true},
 		"prompt":                                {rule: prompt, ops: known, sent: fired(1, 101.5)},
 		"not prompt":                            {rule: prompt, ops: known, sent: fired(1, 101.6), broken: true},
 		"prompt wherever":                       {rule: prompt, ops: unknown, sent: fired(1, 104.4)},

@@ -49,6 +49,10 @@ func TestRecord(t *testing.T) {
 
 // TestTold: an operation has the values of its answer.
 func TestTold(t *testing.T) {
+	moved := func(by time.Duration) []checker.Moved {
+		at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+		return []checker.Moved{{Instant: at, To: at.Add(by)}}
+	}
 	for _, one := range []struct {
 		kind checker.Kind
 		record.Answer
@@ -93,6 +97,18 @@ func TestTold(t *testing.T) {
 				Last: checker.Outcome{Outcome: "failed", Instant: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)},
 			}},
 		},
+		{
+			kind: checker.Get, Answer: record.Answer{Status: 200, Body: []byte(`{"occurrences":[
+				{"state":"scheduled","attempt":0,"timestamp":"2026-03-01T12:00:00.000Z","dueAt":"2026-03-01T12:00:02.000Z"},
+				{"state":"scheduled","attempt":1,"timestamp":"2026-03-01T12:00:00.000Z","dueAt":"2026-03-01T12:00:03.000Z"},
+				{"state":"claimed","attempt":0,"timestamp":"2026-03-01T12:00:00.000Z","dueAt":"2026-03-01T12:00:04.000Z"}]}`)},
+			want: checker.Op{Status: 200, Moved: moved(2 * time.Second), Shown: checker.Job{Held: 1}},
+		},
+		{
+			kind: checker.Preview, Answer: record.Answer{Status: 200, Body: []byte(`{"items":[{"timestamp":"2026-03-01T12:00:00.000Z",
+				"firesAt":"2026-03-01T12:00:01.000Z"},{"timestamp":"2026-03-01T12:01:00.000Z"}]}`)},
+			want: checker.Op{Status: 200, Moved: moved(time.Second)},
+		},
 	} {
 		o := checker.Op{Kind: one.kind}
 		next, err := record.Told(&o, one.Answer)
@@ -102,7 +118,8 @@ func TestTold(t *testing.T) {
 		w := one.want
 		if o.Status != w.Status || o.Unchanged != w.Unchanged || o.Skipped != w.Skipped || o.InFlight != w.InFlight ||
 			o.Deleted != w.Deleted || o.Found != w.Found || o.Cancelled != w.Cancelled ||
-			o.DeliveryID != w.DeliveryID || o.Shown != w.Shown || !slices.Equal(o.Listed, w.Listed) {
+			o.DeliveryID != w.DeliveryID || o.Shown != w.Shown || !slices.Equal(o.Listed, w.Listed) ||
+			!slices.Equal(o.Moved, w.Moved) {
 			t.Errorf("%s: it is %+v, want %+v", one.Body, o, w)
 		}
 	}
@@ -187,6 +204,7 @@ func TestJob(t *testing.T) {
 	}{
 		{record.Job{Instants: instants[:2]}, `"schedules":["2026-03-01T12:00:00.000Z","2026-03-01T12:00:02.000Z"]`},
 		{record.Job{Instants: instants[:1], Deadline: time.Minute}, `"deadline":"1m0s"`},
+		{record.Job{Instants: instants[:1], Spread: 1500 * time.Millisecond}, `"spread":"1.5s"`},
 		{record.Job{Wait: 1500 * time.Millisecond}, `"delay":"1.5s"`},
 		{record.Job{Every: 5 * time.Second, End: at, CatchUp: "all"}, `"crontab":"*/5 * * * * *","endAt":"2026-03-01T12:00:00.000Z"`},
 		{
@@ -230,7 +248,7 @@ func TestPresent(t *testing.T) {
 func TestWhole(t *testing.T) {
 	job := record.Job{Every: 5 * time.Second, End: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), CatchUp: "all"}
 	patch := record.Whole(job.Body())
-	for _, m := range []string{"schedules", "delay", "startAt", "steps", "deadline"} {
+	for _, m := range []string{"schedules", "delay", "startAt", "steps", "deadline", "spread"} {
 		if v, removed := patch[m]; !removed || v != nil {
 			t.Errorf("%s is %v, want null", m, v)
 		}
