@@ -24,7 +24,7 @@ func (d *drafter) spread(o *Op) {
 	}
 }
 
-// moved has clients ask to what times spreads move instants: by previews of the same jobs, and by readings soon after
+// moved has clients ask to which times spreads move instants: by previews of the same jobs, and by readings soon after
 // the puts.
 func (d *drafter) moved() {
 	ask := func(o Op, put Op, at Span) {

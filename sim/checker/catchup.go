@@ -9,8 +9,8 @@ import (
 // up to 2 s, and a poll takes 1 s.
 const patience = 5 * time.Second
 
-// onlyLatest: of a job that catches up the latest tick, a tick that is claimed more than a lease after its due time, and
-// that was not attempted before, fires only if it is the newest of the crontab's ticks up to that claim, besides those
+// onlyLatest: of a job that catches up the latest tick, a tick that is claimed more than a lease after its due time,
+// and that was not attempted before, fires only if it is the newest of the crontab's ticks up to that claim, besides those
 // that a spread may still move ahead of it. When it was
 // claimed is not known: at the earliest, a callback's time before it was sent.
 func (k *keyed) onlyLatest() {

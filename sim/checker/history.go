@@ -156,7 +156,8 @@ func (s Schedule) Has(at time.Time) bool {
 
 // same reports whether two schedules have the same instants, for certain.
 func (s Schedule) same(other Schedule) bool {
-	return s.Every == other.Every && s.Spread == other.Spread && s.End.Equal(other.End) && s.To.IsZero() && other.To.IsZero() &&
+	return s.Every == other.Every && s.Spread == other.Spread && s.End.Equal(other.End) &&
+		s.To.IsZero() && other.To.IsZero() &&
 		slices.EqualFunc(s.Instants, other.Instants, time.Time.Equal)
 }
 

@@ -102,8 +102,8 @@ func (k *keyed) dueBy(o *Op, at time.Time) (earliest, latest time.Time) {
 	return at, at.Add(max(o.Schedule.Spread-time.Millisecond, 0))
 }
 
-// soonest returns the earliest time at which a delivery's instant may be due at first: by the job of its payload, or, if
-// that was amended, by any.
+// soonest returns the earliest time at which a delivery's instant may be due at first: by the job of its payload, or by
+// any job, if that was amended.
 func (k *keyed) soonest(d *Delivery) (due time.Time) {
 	all := k.defining(d.N)
 	amended := len(all) > 0 && all[0].Kind == Amend

@@ -6,8 +6,8 @@ import (
 )
 
 // prompt: where nothing else disturbs, a tenant's few deliveries at receivers that answer at once begin at their
-// instants, or those moved by a spread, less the early window, or at once after their job was submitted: whatever backlog other tenants have, at whichever receivers, and
-// whichever replica the client has asked.
+// instants, moved by their spreads, less the early window, or at once after their job was submitted: whatever backlog
+// other tenants have, at whichever receivers, and whichever replica the client has asked.
 func (k *keyed) prompt() {
 	seen := map[string]bool{}
 	for _, d := range k.sent {

@@ -57,7 +57,8 @@ func (k *keyed) recovered(t Trouble) time.Time {
 // any time.
 func (k *keyed) outlived(d *Delivery) bool {
 	until := k.writtenBy(d, k.recovered)
-	return k.Settles > 0 && until.After(d.Ended.Add(soon)) && until.After(k.claimedBefore(d).Add(k.Lease-k.Early-k.spread()))
+	leased := k.Lease - k.Early - k.spread() // at least
+	return k.Settles > 0 && until.After(d.Ended.Add(soon)) && until.After(k.claimedBefore(d).Add(leased))
 }
 
 // claimedBefore returns the earliest time at which a delivery may have been claimed: shortly before its beginning,
