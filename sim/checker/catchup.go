@@ -10,9 +10,9 @@ import (
 const patience = 5 * time.Second
 
 // onlyLatest: of a job that catches up the latest tick, a tick that is claimed more than a lease after its due time,
-// and that was not attempted before, fires only if it is the newest of the crontab's ticks up to that claim, besides those
-// that a spread may still move ahead of it. When it was
-// claimed is not known: at the earliest, a callback's time before it was sent.
+// and that was not attempted before, fires only if it is the newest of the crontab's ticks up to that claim, besides
+// those that a spread may still move ahead of it. When it was claimed is not known: at the earliest, a callback's time
+// before it was sent.
 func (k *keyed) onlyLatest() {
 	seen := map[string]bool{}
 	for _, d := range k.sent {

@@ -176,6 +176,7 @@ func TestLateAfterMoved(t *testing.T) {
 		o.CatchUp, o.Schedule = "none", Schedule{Every: 20 * time.Second, End: at(130), Spread: 4 * time.Second}
 	})
 	latest := with(crontab, func(o *Op) { o.CatchUp = "latest" })
+	often := with(latest, func(o *Op) { o.Schedule.Every = 10 * time.Second })
 	fired := func(n int, begun float64) Delivery {
 		d := attemptAt(100, 1, true)
 		d.N, d.Begun, d.Ended, d.Local = n, at(begun), at(begun+0.1), at(begun)
@@ -211,6 +212,8 @@ func TestLateAfterMoved(t *testing.T) {
 		"claimed too late, as is known":         {rule: tooLate, ops: []Op{crontab, previewed(crontab, 100, 101)}, sent: fired(1, 130.1), broken: true},
 		"the newer tick may still be moved":     {rule: newest, ops: []Op{latest}, sent: fired(1, 132.9)},
 		"the newer tick had passed":             {rule: newest, ops: []Op{latest}, sent: fired(1, 133.1), broken: true},
+		"it was moved, and late by a lease":     {rule: newest, ops: []Op{often, previewed(often, 100, 103)}, sent: fired(1, 131.9)},
+		"it was moved, and late by more":        {rule: newest, ops: []Op{often, previewed(often, 100, 103)}, sent: fired(1, 132.1), broken: true},
 		"the next tick is moved beyond the end": {rule: newest, ops: []Op{with(latest, func(o *Op) { o.Schedule.Spread = 15 * time.Second }), previewed(with(latest, func(o *Op) { o.Schedule.Spread = 15 * time.Second }), 100, 100)}, sent: fired(1, 143.9)},
 		"its end had passed":                    {rule: newest, ops: []Op{with(latest, func(o *Op) { o.Schedule.Spread = 15 * time.Second }), previewed(with(latest, func(o *Op) { o.Schedule.Spread = 15 * time.Second }), 100, 100)}, sent: fired(1, 144.1), broken: true},
 	} {
