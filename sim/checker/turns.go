@@ -16,35 +16,37 @@ func (k *keyed) takenOver() {
 	for _, d := range k.sent {
 		first := !seen[d.ID]
 		seen[d.ID] = true
-		late := d.Begun.Sub(d.Instant) - k.spread()
-		if first && k.TakesOver > 0 && late > k.TakesOver && k.plain(d) && k.survived(d) {
+		late := d.Begun.Sub(k.latestDue(d.Instant, d.Begun).Add(-k.Early)) - k.spread()
+		due := d.Instant.Add(-k.Early)
+		if first && k.TakesOver > 0 && late > k.TakesOver && k.plain(d, due) && k.survived(d, due) {
 			k.report("a dead replica's turn is taken over", d.Begun, "instant %s was fired %s late, though a replica was well",
 				k.clock(d.Instant), late)
 		}
 	}
 }
 
-// plain reports whether a delivery is one of a job that all replicas knew, and that nobody changed meanwhile, at a
-// receiver that has been well, and neither its tenant nor the replicas had too much to do.
-func (k *keyed) plain(d *Delivery) bool {
-	return d.Instant.After(k.Begun.Add(k.Lease)) &&
-		k.mostUnderWay(d.Instant.Add(-patience), d.Begun, everyone) <= k.Slots/4 &&
+// plain reports whether a delivery, which was due at a time at the earliest, is one of a job that all replicas knew, and
+// that nobody changed meanwhile, at a receiver that has been well, and neither its tenant nor the replicas had too much
+// to do.
+func (k *keyed) plain(d *Delivery, due time.Time) bool {
+	return due.After(k.Begun.Add(k.Lease)) &&
+		k.mostUnderWay(due.Add(-patience), d.Begun, everyone) <= k.Slots/4 &&
 		!slices.ContainsFunc(k.ops, func(o *Op) bool {
-			return o.Kind != Get && o.Invoked.Before(d.Begun) && k.latest(o).After(d.Instant.Add(-known))
+			return !o.reads() && o.Invoked.Before(d.Begun) && k.latest(o).After(due.Add(-known))
 		}) &&
 		!slices.ContainsFunc(k.Ops, func(o Op) bool {
 			return o.Kind == Settings && o.Tenant == d.Tenant && o.Invoked.Before(d.Begun)
 		}) &&
 		!slices.ContainsFunc(k.sent, func(e *Delivery) bool {
-			return e.Begun.Before(d.Begun) && e.Ended.After(d.Instant.Add(-healthy)) &&
+			return e.Begun.Before(d.Begun) && e.Ended.After(due.Add(-healthy)) &&
 				(!e.Took || e.Ended.Sub(e.Begun) > 200*time.Millisecond)
 		})
 }
 
 // survived reports whether, of the replicas, some had no fault, and the others died, stopped or stood still, and began
-// to do so long enough before a delivery was due.
-func (k *keyed) survived(d *Delivery) bool {
-	from, gone := d.Instant.Add(-healthy), map[int]bool{}
+// to do so long enough before it was due.
+func (k *keyed) survived(d *Delivery, due time.Time) bool {
+	from, gone := due.Add(-healthy), map[int]bool{}
 	for _, t := range k.Troubles {
 		if t.What == "receivers" || !t.From.Before(d.Begun) || !t.To.After(from) {
 			continue
@@ -54,7 +56,7 @@ func (k *keyed) survived(d *Delivery) bool {
 			since = since.Add(k.Counted)
 		}
 		alone := t.What == "crash" || t.What == "stop" || t.What == "stall"
-		if !alone || t.Replica < 0 || since.After(d.Instant) {
+		if !alone || t.Replica < 0 || since.After(due) {
 			return false
 		}
 		gone[t.Replica] = true

@@ -45,6 +45,8 @@ func TestTakenOver(t *testing.T) {
 		late     float64 // 0 is 1.2 s
 		troubles []Trouble
 		replicas int // 0 are two
+		early    time.Duration
+		spread   time.Duration
 		fine     bool
 	}{
 		"late after a crash":              {troubles: []Trouble{crash}},
@@ -54,6 +56,11 @@ func TestTakenOver(t *testing.T) {
 		"after crashes of two, of three":  {troubles: []Trouble{trouble("crash", 0, 85), crash}, replicas: 3},
 		"while receivers are sick":        {troubles: []Trouble{trouble("receivers", -1, 85), crash}},
 		"in time":                         {troubles: []Trouble{crash}, late: 0.9, fine: true},
+		"late in an early window":         {troubles: []Trouble{crash}, late: 0.1, early: time.Second},
+		"in time in it":                   {troubles: []Trouble{crash}, late: -0.1, early: time.Second, fine: true},
+		"it may have been claimed in it":  {troubles: []Trouble{trouble("crash", 1, 98.5)}, early: time.Second, fine: true},
+		"it is moved":                     {troubles: []Trouble{crash}, spread: time.Second, fine: true},
+		"late though it is moved":         {troubles: []Trouble{crash}, late: 2.1, spread: time.Second},
 		"all have crashed":                {troubles: []Trouble{trouble("crash", 0, 85), crash}, fine: true},
 		"it may have been claimed":        {troubles: []Trouble{trouble("crash", 1, 99.5)}, fine: true},
 		"claimed by a fast clock":         {troubles: []Trouble{trouble("crash", 1, 98.7)}, sent: []Delivery{fast}, late: 1.6, fine: true},
@@ -82,11 +89,14 @@ func TestTakenOver(t *testing.T) {
 		"it may be a trigger's":           {troubles: []Trouble{crash}, ops: []Op{op(Trigger, 96, func(o *Op) { o.Status = 0 })}, fine: true},
 	} {
 		late := 1.2
-		if c.late > 0 {
+		if c.late != 0 {
 			late = c.late
 		}
+		put := put
+		put.Schedule.Spread = c.spread
 		h := history(append([]Op{put}, c.ops...), slices.Concat(c.sent, []Delivery{sent(100, 100+late)})...)
 		h.Troubles, h.TakesOver, h.Counted, h.Replicas = c.troubles, time.Second, 5*time.Second, max(2, c.replicas)
+		h.Early = c.early
 		if got := slices.Contains(broken(h), rule); got == c.fine {
 			t.Errorf("%s: it is broken: %v, by %v", name, got, Check(h))
 		}
