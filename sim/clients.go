@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -71,7 +70,7 @@ func (w *world) begin(o *Op, replica int) checker.Op {
 		Kind: o.Kind, Key: o.Key, Prefix: o.Prefix, Tenant: o.Tenant, Caller: o.Caller, Replica: replica, To: o.To, N: o.N,
 		Invoked: time.Now(),
 		Paused:  o.Paused, Most: o.InFlight, Jobs: o.Jobs, Deadline: o.Deadline.D(), CatchUp: o.CatchUp,
-		Attempts: o.Attempts, Retry: retry(o), Past: o.Past,
+		Attempts: o.Attempts, Retry: retry(o), Past: o.Past, Overlap: o.Overlap.D(),
 		Schedule: checker.Schedule{
 			Every: o.Every.D(), End: w.at(o.End), Spread: o.Spread.D(), Steps: o.Steps,
 		},
@@ -104,10 +103,13 @@ func (w *world) operate(o *Op, replica, try int) checker.Op {
 		time.Sleep(time.Second)
 	} else {
 		method, path, body, headers := w.compose(o)
-		a = w.request(replica, method, path, body, append(headers, condition...)...)
+		shown, number := w.credentials(o)
+		seen.Secret = number
+		a = w.request(replica, method, path, body, slices.Concat(headers, shown, condition)...)
 		if try == 0 && o.LoseReply {
 			a = record.Answer{}
 		}
+		w.rotated(&seen, a)
 	}
 	next, err := record.Told(&seen, a)
 	if err != nil {
@@ -182,7 +184,8 @@ func (w *world) request(replica int, method, path, body string, headers ...strin
 
 // get asks a replica about a key.
 func (w *world) get(replica int, key, path string) record.Answer {
-	return w.request(replica, "GET", path, "", w.headers(&Op{Key: key, Tenant: w.tenants[key]})...)
+	headers := w.headers(&Op{Key: key, Tenant: w.tenants[key]})
+	return w.request(replica, "GET", path, "", append(headers, bearer(operatorToken)...)...)
 }
 
 // compose makes the request of an operation.
@@ -225,12 +228,17 @@ func (w *world) compose(o *Op) (method, path, body string, headers []string) {
 		limits := encoded(map[string]any{"maxJobs": o.Jobs})
 		return "PUT", "/v1/tenants/" + o.Tenant + "/limits", limits, append(headers, "Content-Type", jsonType)
 	case checker.Revoke:
-		return "DELETE", "/v1/keys/" + w.made[o.Caller].ID, "", headers
+		return "DELETE", "/v1/keys/" + w.made[o.Caller].id, "", headers
+	case checker.Rotate:
+		overlap := encoded(map[string]any{"overlap": o.Overlap.D().String()})
+		return "POST", "/v1/keys/" + w.made[o.Caller].id + "/rotate", overlap, append(headers, "Content-Type", jsonType)
 	case checker.List:
 		return "GET", "/v1/jobs", "", headers
 	case checker.Preview:
 		d := w.definition(o)
-		d["key"] = o.Key
+		if o.Key != "" {
+			d["key"] = o.Key
+		}
 		return "POST", "/v1/preview?count=200", encoded(d), append(headers, "Content-Type", jsonType)
 	case checker.Cancel:
 		if o.Prefix != "" {
@@ -248,16 +256,12 @@ func (w *world) compose(o *Op) (method, path, body string, headers []string) {
 	}
 }
 
-// headers returns the headers that name an operation's tenant and caller.
-func (w *world) headers(o *Op) (all []string) {
-	if o.Key != "" || o.Kind == checker.Batch || o.Kind == checker.List {
-		all = append(all, "Carillon-Tenant", cmp.Or(o.Tenant, job.DefaultTenant))
+// headers returns the headers that name an operation's tenant.
+func (w *world) headers(o *Op) []string {
+	if o.Key == "" && !slices.Contains([]checker.Kind{checker.Batch, checker.List, checker.Preview}, o.Kind) {
+		return nil
 	}
-	token := operatorToken
-	if o.Caller != "" && o.Kind != checker.Revoke {
-		token = w.made[o.Caller].Key
-	}
-	return append(all, "Authorization", "Bearer "+token)
+	return []string{"Carillon-Tenant", cmp.Or(o.Tenant, job.DefaultTenant)}
 }
 
 // callbackOf makes the callback of an operation, and returns the members of its data too.
@@ -319,33 +323,16 @@ var callers = map[string]checker.Permissions{
 	"prefixed":  {Role: "operator", Tenants: []string{"*"}, Prefix: "ab"},
 }
 
-// second is the caller whose key is revoked.
-const second = "second"
+// The callers whose keys end: that of the second is revoked; that of the temporary one expires, is rotated and revoked;
+// and the remote one asks a replica that does not reach the store.
+const (
+	second    = "second"
+	temporary = "temporary"
+	remote    = "remote"
+)
 
-// credential is a key as it is shown once.
-type credential struct{ ID, Key string }
-
-// makeKeys makes the keys of the callers of a plan.
-func (w *world) makeKeys() {
-	for _, caller := range slices.Sorted(maps.Keys(callers)) {
-		if slices.ContainsFunc(w.plan.Ops, func(o Op) bool { return o.Caller == caller }) {
-			w.made[caller] = w.makeKey(callers[caller])
-		}
-	}
-}
-
-func (w *world) makeKey(p checker.Permissions) (made credential) {
-	params := map[string]any{"role": p.Role, "tenants": p.Tenants}
-	if p.Prefix != "" {
-		params["keyPrefix"] = p.Prefix
-	}
-	headers := append(w.headers(&Op{}), "Content-Type", "application/json")
-	for {
-		a := w.request(0, "POST", "/v1/keys", encoded(params), headers...)
-		if a.Status == http.StatusCreated {
-			_ = json.Unmarshal(a.Body, &made, json.MatchCaseInsensitiveNames(true))
-			return made
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+// guests are the callers that ask only in scenes of their own.
+var guests = map[string]checker.Permissions{
+	temporary: {Role: "submitter", Tenants: []string{"*"}},
+	remote:    {Role: "viewer", Tenants: []string{"*"}},
 }

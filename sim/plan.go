@@ -26,10 +26,11 @@ type Plan struct {
 	Skew []Span
 	// Early is the window before their instants in which occurrences may fire.
 	Early Span `json:",omitzero"`
-	// Until is the time at which the faults end.
-	Until  Span
-	Ops    []Op
-	Faults []Fault
+	// Until is the time at which the faults end. Expires is when the key of the temporary caller expires; 0 for never.
+	Until   Span
+	Expires Span `json:",omitzero"`
+	Ops     []Op
+	Faults  []Fault
 }
 
 // Span is a length of time. In JSON it is a number of milliseconds.
@@ -80,6 +81,10 @@ type Op struct {
 	// Paused, Jobs and InFlight are the settings and the quota that an operator gives to a tenant.
 	Paused         bool `json:",omitzero"`
 	Jobs, InFlight int  `json:",omitzero"`
+	// Former is how many secrets of the caller's key are newer than the one that it shows, if there are so many. Overlap is
+	// that of a rotation.
+	Former  int  `json:",omitzero"`
+	Overlap Span `json:",omitzero"`
 	// Match makes it a change of the version that the client has just read, if it has read one.
 	Match bool `json:",omitzero"`
 	// Prefix makes a cancellation one of all the tenant's jobs whose keys begin with it, as the key does.
@@ -173,8 +178,17 @@ func NewPlan(seed uint64) *Plan {
 	if r.IntN(6) == 0 {
 		d.letters()
 	}
+	if r.IntN(4) == 0 {
+		d.temporary()
+	}
 	d.early()
 	faults := r.IntN(9)
+	if r.IntN(32) == 0 {
+		d.remote()
+		if r.IntN(2) == 0 { // nothing but the cut keeps a replica from the store
+			faults = 0
+		}
+	}
 	if r.IntN(8) == 0 {
 		d.limited()
 		if r.IntN(2) == 0 { // a replica is judged only while it has no fault

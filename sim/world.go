@@ -40,8 +40,8 @@ type world struct {
 	nodes  []*node // the present life of each replica; guarded by the network's lock
 	calm   bool    // guarded by the network's lock
 
-	tenants map[string]string     // of the keys of all jobs
-	made    map[string]credential // those of callers
+	tenants map[string]string      // of the keys of all jobs
+	made    map[string]*credential // those of callers
 
 	lock  sync.Mutex
 	lives []*node
@@ -71,12 +71,13 @@ func Run(p *Plan) (checker.History, []record.Line) {
 
 func newWorld(p *Plan) *world {
 	w := &world{
-		plan: p, tenants: map[string]string{}, made: map[string]credential{}, nodes: make([]*node, p.Replicas),
+		plan: p, tenants: map[string]string{}, made: map[string]*credential{}, nodes: make([]*node, p.Replicas),
 		record: record.New(checker.History{
 			Lease: Lease, CallbackTimeout: callbackTimeout, Within: store.Within, Link: link, Slots: slots,
 			CountsApart: true, Prompt: prompt, Settles: settles, Early: p.Early.D(),
 			ClockBound:  min(Lease-callbackTimeout-p.Early.D(), Lease/2) / 2,
-			Permissions: callers, Rules: rules, Replicas: p.Replicas, TakesOver: takesOver(p.Replicas), Counted: countdownFor,
+			Permissions: permissions(p, time.Now()), Rules: rules,
+			Replicas: p.Replicas, TakesOver: takesOver(p.Replicas), Counted: countdownFor,
 		}),
 		net: &network{
 			interleaved: p.Interleaved, random: rand.New(rand.NewPCG(p.Seed, 2)),

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Permissions are those of a caller's key.
@@ -15,6 +16,8 @@ type Permissions struct {
 	Tenants []string
 	// Prefix is the beginning of the keys of all jobs that there are for it.
 	Prefix string
+	// Expires is when the key expires; zero for never.
+	Expires time.Time
 }
 
 // Rule is an operator's rule about a receiver.
@@ -41,11 +44,11 @@ var roles = []string{"viewer", "submitter", "operator", "admin"}
 func (h *History) refusal(o *Op) int {
 	p, limited := h.Permissions[o.Caller]
 	switch {
-	case o.Kind == Revoke || !limited: // an operator
+	case o.aboutKey() || !limited: // an operator
 	case slices.Index(roles, p.Role) < slices.Index(roles, leastRole[o.Kind]),
 		!slices.Contains(p.Tenants, "*") && !slices.Contains(p.Tenants, o.Tenant):
 		return http.StatusForbidden
-	case o.Kind == List || strings.HasPrefix(o.Key, p.Prefix):
+	case o.Kind == List, o.Kind == Preview, strings.HasPrefix(o.Key, p.Prefix):
 	case o.Kind == Redrive, o.Kind == Discard, o.Prefix != "":
 		return http.StatusOK
 	case o.Kind == Put, o.Kind == Create, o.Key == "":

@@ -33,7 +33,7 @@ func Check(h *History) []Violation { return Judge(h).Broken }
 
 // Judge judges a history.
 func Judge(h *History) (v Verdict) {
-	v.Broken = h.refusals()
+	v.Broken = append(h.refusals(), h.keys()...)
 	asked := h
 	h = h.allowed()
 	keys := map[string]*keyed{}

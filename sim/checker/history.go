@@ -71,6 +71,7 @@ const (
 	Settings Kind = "settings" // an operator pauses or limits a tenant, or lets it go on
 	Quota    Kind = "quota"    // an operator sets the most jobs of a tenant
 	Revoke   Kind = "revoke"   // the key of a caller
+	Rotate   Kind = "rotate"   // the key of a caller gets another secret
 )
 
 // Op is an operation of a client, with its answer.
@@ -79,12 +80,16 @@ type Op struct {
 	Kind    Kind
 	Key     string
 	Replica int
-	// Tenant is the job's, or the one that an operator's change is about. Caller is who asks, or whose key is revoked;
-	// empty for an operator.
+	// Tenant is the job's, or the one that an operator's change is about. Caller is who asks, or whose key is revoked or
+	// rotated; empty for an operator.
 	Tenant, Caller string
 	// Paused and Most are values of settings: no deliveries, or no more at a time; 0 is any number. Jobs is the quota.
 	Paused     bool
 	Most, Jobs int
+	// Secret is the number of the secret by which the caller asks, or that a rotation has given: a key begins with 0.
+	// Overlap is the time for which the secret before a rotation stays valid.
+	Secret  int
+	Overlap time.Duration
 	// To is the receiver that a put or an amendment names; empty if it has no rule.
 	To string
 	// N is the payload of a put or an amendment: no two operations have the same.

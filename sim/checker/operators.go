@@ -12,7 +12,7 @@ const settled = 6 * time.Second
 // counted is the time within which the jobs that other replicas have admitted count for a quota.
 const counted = 11 * time.Second
 
-// operators checks the changes of operators: tenants' pauses, limits and quotas, and keys.
+// operators checks the changes of operators: tenants' pauses, limits and quotas.
 func (h *History) operators() (found []Violation) {
 	for i := range h.Ops {
 		o := &h.Ops[i]
@@ -30,8 +30,6 @@ func (h *History) operators() (found []Violation) {
 			}
 		case Quota:
 			found = append(found, h.quota(o)...)
-		case Revoke:
-			found = append(found, h.revoked(o)...)
 		default:
 		}
 	}
@@ -202,21 +200,4 @@ func (h *History) jobsBefore(o *Op) int {
 		}
 	}
 	return len(has)
-}
-
-// revoked: a revoked key is refused, once all replicas that reach the store know.
-func (h *History) revoked(r *Op) (found []Violation) {
-	for i := range h.Ops {
-		o := &h.Ops[i]
-		if o == r || o.Kind == Revoke || o.Caller != r.Caller || !o.succeeded() ||
-			!o.Invoked.After(r.Returned.Add(settled)) || !h.calmBetween(r.Invoked.Add(-healthy), o.Returned) {
-			continue
-		}
-		found = append(found, Violation{
-			Rule: "a revoked key is refused", Key: o.Key, At: o.Returned,
-			Text: fmt.Sprintf("a %s was answered with %d, %s after the key was revoked",
-				o.Kind, o.Status, o.Returned.Sub(r.Returned)),
-		})
-	}
-	return found
 }

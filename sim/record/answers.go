@@ -116,6 +116,14 @@ func Present(a Answer) (n int, tag string, err error) {
 	return j.N, strconv.Quote(j.Version), err
 }
 
+// Key returns the id and the whole of the key that the answer to its creation or rotation shows. The error says that the
+// answer can't be read.
+func Key(a Answer) (id, key string, err error) {
+	var shown struct{ ID, Key string }
+	err = decode(a.Body, &shown)
+	return shown.ID, shown.Key, err
+}
+
 // Read reads the state of all replicas and of all jobs of some keys; ask sends a GET about a key, which is empty for
 // none, to a replica.
 func Read(replicas int, keys []string, ask func(replica int, key, path string) Answer) checker.Final {

@@ -113,7 +113,8 @@ func Batch(batch *checker.Op, puts []checker.Op) (next []string) {
 	}
 	for i := range puts {
 		one := &puts[i]
-		one.Invoked, one.Arrived, one.Returned, one.Caller = batch.Invoked, batch.Arrived, batch.Returned, batch.Caller
+		one.Invoked, one.Arrived, one.Returned = batch.Invoked, batch.Arrived, batch.Returned
+		one.Caller, one.Secret = batch.Caller, batch.Secret
 		one.Ahead, one.Behind, one.Several = batch.Ahead, batch.Behind, true
 		r, told := results[i]
 		switch {

@@ -45,8 +45,11 @@ func Timeline(h *checker.History, log []Line, key string) string {
 		if o.Most > 0 {
 			asked += fmt.Sprintf(" with %d at a time", o.Most)
 		}
+		if o.Overlap > 0 {
+			asked += fmt.Sprintf(" with an overlap of %s", o.Overlap)
+		}
 		if o.Caller != "" {
-			asked += " by " + o.Caller
+			asked += fmt.Sprintf(" by %s with secret %d", o.Caller, o.Secret)
 		}
 		add(o.Invoked, "op %d: %s, to replica %d", o.ID, asked, o.Replica)
 		told := fmt.Sprintf("%d", o.Status)
