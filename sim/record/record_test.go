@@ -244,6 +244,17 @@ func TestPresent(t *testing.T) {
 	}
 }
 
+// TestKey: an answer shows a key with its id, or can't be read.
+func TestKey(t *testing.T) {
+	a := record.Answer{Status: 201, Body: []byte(`{"id":"i","key":"carillon_i_secret","role":"viewer"}`)}
+	if id, key, err := record.Key(a); id != "i" || key != "carillon_i_secret" || err != nil {
+		t.Errorf("it is %q %q: %v", id, key, err)
+	}
+	if _, _, err := record.Key(record.Answer{Status: 201, Body: []byte("<html>")}); err == nil {
+		t.Error("an answer that is no JSON can be read")
+	}
+}
+
 // TestWhole: a submission as a merge patch removes the members of any other kind of job, and keeps its own.
 func TestWhole(t *testing.T) {
 	job := record.Job{Every: 5 * time.Second, End: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), CatchUp: "all"}
@@ -275,6 +286,7 @@ func TestBatch(t *testing.T) {
 	} {
 		c.batch.Invoked, c.batch.Arrived, c.batch.Returned = begun, begun.Add(1), begun.Add(2)
 		c.batch.Ahead, c.batch.Behind = 3, 4
+		c.batch.Caller, c.batch.Secret = "guest", 2
 		puts := []checker.Op{{Key: "a"}, {Key: "b"}, {Key: "c"}}
 		next := record.Batch(&c.batch, puts)
 		if len(next) != 3 || (next[0] == "x") != (c.batch.Status == 200) {
@@ -282,6 +294,7 @@ func TestBatch(t *testing.T) {
 		}
 		for i, o := range puts {
 			if o.Status != c.want[i].Status || o.Unchanged != c.want[i].Unchanged || !o.Several || o.Ahead != 3 || o.Behind != 4 ||
+				o.Caller != "guest" || o.Secret != 2 ||
 				!o.Invoked.Equal(begun) || !o.Arrived.Equal(begun.Add(1)) || !o.Returned.Equal(begun.Add(2)) {
 				t.Errorf("put %s of a batch with %d is %+v", o.Key, c.batch.Status, o)
 			}
