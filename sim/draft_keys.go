@@ -54,7 +54,8 @@ func (d *drafter) temporary() {
 // asks there what needs no store. In most cases the caller's key is revoked or rotated elsewhere meanwhile.
 func (d *drafter) remote() {
 	away := d.IntN(d.Replicas)
-	cut := Fault{What: Cut, At: d.Until + span(70*time.Second), For: span(390*time.Second) + d.upTo(time.Minute), Replica: away}
+	cut := Fault{What: Cut, At: d.Until + span(70*time.Second), Replica: away}
+	cut.For = span(390*time.Second) + d.upTo(time.Minute)
 	d.Until = cut.At + cut.For + span(30*time.Second)
 	d.Faults = append(d.Faults, cut)
 	end := Op{

@@ -81,8 +81,8 @@ type Op struct {
 	// Paused, Jobs and InFlight are the settings and the quota that an operator gives to a tenant.
 	Paused         bool `json:",omitzero"`
 	Jobs, InFlight int  `json:",omitzero"`
-	// Former is how many secrets of the caller's key are newer than the one that it shows, if there are so many. Overlap is
-	// that of a rotation.
+	// Former is how many secrets of the caller's key are newer than the one that it shows, if there are so many. Overlap
+	// is that of a rotation.
 	Former  int  `json:",omitzero"`
 	Overlap Span `json:",omitzero"`
 	// Match makes it a change of the version that the client has just read, if it has read one.

@@ -95,11 +95,12 @@ func (h *History) expired(o *Op) bool {
 	return !expires.IsZero() && !o.earliest().Before(expires) && !h.clockSet(o)
 }
 
-// revoked reports whether the replica of an operation must know that the caller's key was revoked. That there is no such
-// key says so too.
+// revoked reports whether the replica of an operation must know that the caller's key was revoked. The answer that
+// there is no such key says so too.
 func (h *History) revoked(o *Op) bool {
 	return slices.ContainsFunc(h.Ops, func(r Op) bool {
-		return r.Kind == Revoke && r.Caller == o.Caller && (r.succeeded() || r.Status == http.StatusNotFound) && h.knows(o, &r)
+		ended := r.succeeded() || r.Status == http.StatusNotFound
+		return r.Kind == Revoke && r.Caller == o.Caller && ended && h.knows(o, &r)
 	})
 }
 

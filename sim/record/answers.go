@@ -116,8 +116,8 @@ func Present(a Answer) (n int, tag string, err error) {
 	return j.N, strconv.Quote(j.Version), err
 }
 
-// Key returns the id and the whole of the key that the answer to its creation or rotation shows. The error says that the
-// answer can't be read.
+// Key returns the id and the whole of the key that the answer to its creation or rotation shows. The error says that
+// the answer can't be read.
 func Key(a Answer) (id, key string, err error) {
 	var shown struct{ ID, Key string }
 	err = decode(a.Body, &shown)
