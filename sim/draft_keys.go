@@ -50,8 +50,9 @@ func (d *drafter) temporary() {
 	}
 }
 
-// remote adds a replica that does not reach the store for longer than it may go by what it remembers, and a caller that
-// asks there what needs no store. In most cases the caller's key is revoked or rotated elsewhere meanwhile.
+// remote adds a replica that does not reach the store for longer than it may go by its memory of keys, and a caller
+// that makes requests there that need no store. In most cases the caller's key is revoked or rotated elsewhere
+// meanwhile.
 func (d *drafter) remote() {
 	away := d.IntN(d.Replicas)
 	cut := Fault{What: Cut, At: d.Until + span(70*time.Second), Replica: away}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// remembered is the longest time for which a replica that does not reach the store goes by what it has read of a key.
+// remembered is the longest time for which a replica that does not reach the store goes by its last reading of a key.
 const remembered = 5 * time.Minute
 
 // aboutKey reports whether an operation changes the key of its caller.
@@ -72,7 +72,7 @@ func (h *History) reaches(o *Op) bool {
 }
 
 // knows reports whether the replica of an operation must know of a change of the caller's key: at once if it has made
-// it, some time later if it reaches the store, and in the end in any case, since it does not remember what was before.
+// it, some time later if it reaches the store, and in the end in any case, since it forgets the key as it was before.
 func (h *History) knows(o, change *Op) bool {
 	since := o.Invoked.Sub(change.Returned)
 	return since > 0 && o.Replica == change.Replica && change.succeeded() ||
@@ -155,8 +155,8 @@ func (h *History) valid(o *Op) bool {
 		o.last().Before(after[0].Invoked.Add(after[0].Overlap-after[0].Behind))
 }
 
-// remembers reports whether the replica of an operation must go by what it remembers of the caller's key: it has
-// accepted the secret while it reached the store, lately enough, did not end since, and did not change the key itself.
+// remembers reports whether the replica of an operation must go by its memory of the caller's key: it has accepted the
+// secret while it reached the store, lately enough, did not end since, and did not change the key itself.
 func (h *History) remembers(o *Op) bool {
 	return slices.ContainsFunc(h.Ops, func(p Op) bool {
 		return p.byKey() && p.Caller == o.Caller && p.Secret == o.Secret && p.Replica == o.Replica && p.admitted() &&
