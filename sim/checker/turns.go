@@ -25,9 +25,9 @@ func (k *keyed) takenOver() {
 	}
 }
 
-// plain reports whether a delivery, which was due at a time at the earliest, is one of a job that all replicas knew, and
-// that nobody changed meanwhile, at a receiver that has been well, and neither its tenant nor the replicas had too much
-// to do.
+// plain reports whether a delivery, which was due at a time at the earliest, is of a job that all replicas knew, and that
+// nobody changed meanwhile, at a receiver that has been well, and neither its tenant nor the replicas had too much to
+// do.
 func (k *keyed) plain(d *Delivery, due time.Time) bool {
 	return due.After(k.Begun.Add(k.Lease)) &&
 		k.mostUnderWay(due.Add(-patience), d.Begun, everyone) <= k.Slots/4 &&
