@@ -68,6 +68,8 @@ func (d *drafter) remote() {
 		d.Ops = append(d.Ops, end)
 	}
 	for at := cut.At - span(20*time.Second); at < d.Until; at += 5000 + d.upTo(10*time.Second) {
-		d.Ops = append(d.Ops, Op{At: at, Kind: checker.Preview, Wait: 60_000, Caller: remote, Former: d.IntN(2), Replica: away})
+		d.Ops = append(d.Ops, Op{
+			At: at, Kind: checker.Preview, Wait: 60_000, Caller: remote, Former: d.IntN(2), Replica: away,
+		})
 	}
 }

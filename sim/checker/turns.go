@@ -10,13 +10,14 @@ import (
 const known, aside = 3 * time.Second, time.Second
 
 // takenOver: an occurrence is not late because replicas have died, stopped or stood still before it was due. Up to
-// three replicas all claim it; from four on, another one takes the dead one's turn over. One must have had no fault.
+// three replicas all claim it; from four on, another one takes the dead one's turn over. One must have had no fault. In
+// an early window nothing is late.
 func (k *keyed) takenOver() {
 	seen := map[string]bool{}
 	for _, d := range k.sent {
 		first := !seen[d.ID]
 		seen[d.ID] = true
-		late := d.Begun.Sub(k.latestDue(d.Instant, d.Begun).Add(-k.Early)) - k.spread()
+		late := d.Begun.Sub(k.latestDue(d.Instant, d.Begun)) - k.spread()
 		due := d.Instant.Add(-k.Early)
 		if first && k.TakesOver > 0 && late > k.TakesOver && k.plain(d, due) && k.survived(d, due) {
 			k.report("a dead replica's turn is taken over", d.Begun, "instant %s was fired %s late, though a replica was well",
@@ -25,9 +26,9 @@ func (k *keyed) takenOver() {
 	}
 }
 
-// plain reports whether a delivery, which was due at a time at the earliest, is of a job that all replicas knew, and that
-// nobody changed meanwhile, at a receiver that has been well, and neither its tenant nor the replicas had too much to
-// do.
+// plain reports whether a delivery, which was due at a time at the earliest, is of a job that all replicas knew, and
+// that nobody changed meanwhile, at a receiver that has been well; and neither its tenant nor the replicas had too much
+// to do.
 func (k *keyed) plain(d *Delivery, due time.Time) bool {
 	return due.After(k.Begun.Add(k.Lease)) &&
 		k.mostUnderWay(due.Add(-patience), d.Begun, everyone) <= k.Slots/4 &&
