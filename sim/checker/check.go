@@ -263,7 +263,8 @@ func (k *keyed) duplicates() {
 			if e.ID != d.ID || k.unrecorded(d, e) || k.twins(d, e) {
 				continue
 			}
-			if k.redrivenSince(d, e.Begun) || k.anew(d, e, k.cancelledBefore) || k.anew(d, e, k.replacedBefore) {
+			if k.redrivenSince(d, e.Begun) || k.anew(d, e, k.cancelledBefore) || k.anew(d, e, k.replacedBefore) ||
+				k.anew(d, e, k.firedAgain) {
 				continue
 			}
 			k.report("no duplicate without a cause", e.Begun, "instant %s was taken at %s and sent again",
@@ -286,7 +287,7 @@ func (k *keyed) redrivenSince(d *Delivery, before time.Time) bool {
 func (k *keyed) anew(d, e *Delivery, over func(d *Delivery, put *Op) bool) bool {
 	return slices.ContainsFunc(k.ops, func(o *Op) bool {
 		return o.puts() && o.maybe() && o.Schedule.Has(d.Instant) && o.Invoked.Before(e.Begun) &&
-			(over(d, o) || k.firedAnew(d.Instant, d.Begun, o))
+			over(d, o)
 	})
 }
 

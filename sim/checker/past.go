@@ -81,6 +81,9 @@ func (k *keyed) firedAnew(at, from time.Time, put *Op) bool {
 		}))
 }
 
+// firedAgain reports whether a put may have made the instant of a delivery fire once more, since it had passed.
+func (k *keyed) firedAgain(d *Delivery, put *Op) bool { return k.firedAnew(d.Instant, d.Begun, put) }
+
 // pastLost: each instant that had passed when a put was acknowledged that fires it was taken since, or recorded as
 // taken, or ended as any other instant may.
 func (k *keyed) pastLost(o *Op) (lost []time.Time) {

@@ -38,8 +38,11 @@ func TestPastInstants(t *testing.T) {
 	failed.Took, failed.Told = false, false
 	early := sent(1, 60, 58) // by a clock ahead
 	early.Local = at(60)
+	held := sent(1, 10, 10)
+	held.Ended = at(12)
 	first := put(1, 1, 201, "", 550)
 	const lost, twice, refused = "nothing lost", "no duplicate without a cause", "only what is allowed is called"
+	const claimer = "one claimer"
 	for name, c := range map[string]struct {
 		ops    []Op
 		sent   []Delivery
@@ -72,6 +75,7 @@ func TestPastInstants(t *testing.T) {
 		"it skips none":                       {ops: []Op{put(1, 20, 201, "skip", 10)}, broken: []string{rule}},
 
 		"fired once more":               {ops: []Op{put(1, 1, 201, "", 10), put(2, 20, 200, "fire", 10)}, sent: []Delivery{sent(1, 10, 10), sent(2, 10, 20.2)}},
+		"while it is under way":         {ops: []Op{put(1, 1, 201, "", 10), put(2, 10.2, 200, "fire", 10)}, sent: []Delivery{held, sent(2, 10, 11)}, broken: []string{claimer}},
 		"not once more":                 {ops: []Op{put(1, 1, 201, "", 10), put(2, 20, 200, "fire", 10)}, sent: []Delivery{sent(1, 10, 10)}, broken: []string{lost}},
 		"it may have been under way":    {ops: []Op{put(1, 1, 201, "", 10), put(2, 14, 200, "fire", 10)}, sent: []Delivery{sent(1, 10, 10)}},
 		"once more, unasked":            {ops: []Op{put(1, 1, 201, "", 10), put(2, 20, 200, "skip", 10)}, sent: []Delivery{sent(1, 10, 10), sent(2, 10, 20.2)}, broken: []string{twice}},
@@ -97,7 +101,7 @@ func TestPastInstants(t *testing.T) {
 		if c.dead {
 			h.Final.Dead = map[string][]Dead{"k": {{Instant: at(10)}}}
 		}
-		got := slices.DeleteFunc(broken(h), func(r string) bool { return !slices.Contains([]string{rule, lost, twice, refused}, r) })
+		got := slices.DeleteFunc(broken(h), func(r string) bool { return !slices.Contains([]string{rule, lost, twice, refused, claimer}, r) })
 		if !slices.Equal(got, c.broken) {
 			t.Errorf("%s: broken are %q, want %q: %v", name, got, c.broken, Check(h))
 		}

@@ -33,7 +33,7 @@ func (k *keyed) historyTold() {
 		switch {
 		case r.Outcome == "unknown":
 			k.causeOfUnknown(r, seen[a])
-		case r.Outcome == "buried" && k.mayBeUnsent() && len(seen[a]) <= k.released(a, seen[a])+k.ofFormer(r, seen[a]):
+		case r.Outcome == "buried" && k.mayBeUnsent() && len(seen[a]) <= k.released(a, seen[a])+k.ofOthers(r, seen[a]):
 		case len(seen[a]) == 0:
 			k.report("history is true", k.Ended,
 				"history tells of attempt %d at %s, which no receiver saw", r.Attempt, r.DeliveryID)
@@ -72,16 +72,23 @@ func (k *keyed) released(a attempt, seen []*Delivery) (n int) {
 	return n
 }
 
-// ofFormer returns how many attempts of an entry's number history has of a job before, with the same instant.
-func (k *keyed) ofFormer(r Recorded, seen []*Delivery) (n int) {
+// ofOthers returns how many attempts of an entry's number history has of jobs before or after, with the same instant.
+func (k *keyed) ofOthers(r Recorded, seen []*Delivery) (n int) {
 	for _, e := range k.Final.Recorded {
 		same := e.Key == r.Key && attempt{e.DeliveryID, e.Attempt} == attempt{r.DeliveryID, r.Attempt}
-		if same && e.At.Before(r.At) && e.Outcome != "released" && len(seen) > 0 &&
-			k.madeAnew(seen[0].Instant, e.At.Add(-wrong), r.At.Add(wrong)) {
+		if same && !e.At.Equal(r.At) && e.Outcome != "released" && len(seen) > 0 &&
+			k.madeAnew(seen[0].Instant, earlier(e.At, r.At).Add(-wrong), later(e.At, r.At).Add(wrong)) {
 			n++
 		}
 	}
 	return n
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // agrees reports whether an outcome in history may be that of an attempt.

@@ -88,6 +88,8 @@ func TestBuriedUnsent(t *testing.T) {
 		"after an attempt that counted":       {to: "turns", sent: true, before: "retried", broken: true},
 		"after one whose entry may be lost":   {to: "turns", sent: true, crash: true},
 		"after one of a job before":           {to: "turns", sent: true, before: "delivered", again: 35},
+		"before one of a job after":           {to: "turns", sent: true, before: "delivered", again: 60},
+		"of a job long after":                 {to: "turns", sent: true, before: "delivered", again: 80, broken: true},
 		"of a job long before":                {to: "turns", sent: true, before: "delivered", again: 20, broken: true},
 		"after one of another instant":        {to: "turns", sent: true, before: "delivered", of: "o", again: 35, broken: true},
 		"the attempt itself, put again":       {to: "turns", sent: true, again: 35, broken: true},
@@ -103,6 +105,9 @@ func TestBuriedUnsent(t *testing.T) {
 		h := history(ops)
 		h.Rules = map[string]Rule{"turns": {Later: true}}
 		sent := attemptAt(30, 1, one.before == "delivered")
+		if one.again > 40 { // it was buried before
+			sent.Begun, sent.Ended, sent.Local = at(70), at(70.1), at(70)
+		}
 		buried := Recorded{Key: "k", DeliveryID: sent.ID, Attempt: 1, Outcome: "buried", At: at(40)}
 		h.Final.Recorded = []Recorded{buried}
 		if one.sent {
