@@ -25,8 +25,8 @@ func (d *Dispatcher) inTime(c *store.Claimed, b *batch) error {
 	now := b.start.Truncate(time.Millisecond)
 	fires := c.Options.FiresAt(&c.Occurrence)
 	// A resume makes occurrences due at their instants. So does an earlier version of this program, which moves none.
-	if early := fires.Sub(now) - d.cfg.Early; early > 0 {
-		return &unfired{error: errEarly, after: early, exact: true}
+	if fires.Sub(now) > d.cfg.Early {
+		return &unfired{error: errEarly, due: fires}
 	}
 	if overdue(c, now) {
 		return missed{fmt.Errorf("its deadline of %s has passed", c.Options.Deadline)}

@@ -181,7 +181,8 @@ func TestEarlyWindow(t *testing.T) {
 // A pause before the next attempt is as long as without an early window, which is one before instants only.
 func TestPausesBesideAnEarlyWindow(t *testing.T) {
 	bubble(t, func(b *bench) {
-		b.replica(func(c *dispatcher.Config) { c.Early = 2 * time.Second })
+		var closeHistory func()
+		b.replica(func(c *dispatcher.Config) { c.Early, closeHistory = 2*time.Second, b.recording(c) })
 		b.receiver.answers(func(_ context.Context, d callbacks.Delivery) error {
 			switch d.Attempt {
 			case 1:
@@ -194,6 +195,13 @@ func TestPausesBesideAnEarlyWindow(t *testing.T) {
 		b.submit("k", nil, 10*time.Second)
 		time.Sleep(time.Minute)
 		b.expectSent("8s k #1", "9s k #2", "14s k #3")
+		closeHistory()
+		entries := b.history()
+		for i, e := range entries[:len(entries)-1] {
+			if next := entries[i+1].At; !e.Next.Equal(next) {
+				b.Errorf("history tells after attempt %d that the next one comes at %s; it came at %s", e.Attempt, e.Next, next)
+			}
+		}
 	})
 }
 

@@ -105,12 +105,14 @@ type attempt struct {
 	span trace.Span // nil if there are no traces
 }
 
-// unfired is the reason for releasing a claim without an attempt, and the pause until the next claim. Unless the pause
-// is exact, up to half of it is added at random, so that a backlog does not return all at once.
+// unfired is the reason for releasing a claim without an attempt, and the pause until the next claim, or its due time
+// if that is not zero. Unless the pause is exact, up to half of it is added at random, so that a backlog does not return
+// all at once.
 type unfired struct {
 	error
 	after time.Duration
 	exact bool
+	due   time.Time
 }
 
 var (
@@ -158,7 +160,7 @@ func (d *Dispatcher) attempt(
 	})
 	if after, deferred := destinations.IsDeferral(err); deferred {
 		d.metrics.park()
-		return nil, &unfired{err, after, true}
+		return nil, &unfired{error: err, after: after, exact: true}
 	}
 	if err != nil { // the context ended while it waited
 		return nil, &unfired{error: errTooLate, after: tooLatePause}
@@ -329,7 +331,9 @@ func (d *Dispatcher) outcome(c *store.Claimed, b *batch, pass *destinations.Pass
 		if !u.exact {
 			after += time.Duration(random * float64(after) / 2)
 		}
-		s.DueAt = d.dueAfter(b.time(d.now()), after)
+		if s.DueAt = u.due; s.DueAt.IsZero() {
+			s.DueAt = d.dueAfter(b.time(d.now()), after)
+		}
 		return s
 	}
 	if _, ok := errors.AsType[missed](err); ok {

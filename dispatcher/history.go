@@ -23,11 +23,13 @@ func (d *Dispatcher) entry(c *store.Claimed, b *batch, made *attempt, s *store.S
 		Took:        made.took,
 		Destination: made.to,
 		Status:      callbacks.StatusOf(err),
-		Next:        s.DueAt,
 		Replica:     d.replica,
 		Trace:       spanContext(made.span).TraceID(),
 	}
 	e.About(&c.Occurrence)
+	if !s.DueAt.IsZero() {
+		e.Next = s.DueAt.Add(-d.cfg.Early) // when the next claim comes
+	}
 	if sent {
 		e.At = b.time(made.at)
 	}

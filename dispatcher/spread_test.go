@@ -121,7 +121,12 @@ func TestSpreadBesideAnEarlyWindow(t *testing.T) {
 		b.pause(j)
 		time.Sleep(time.Hour + time.Second)
 		before := b.queue.claimed()
+		b.queue.set(func(q *flakyQueue) { // a claim takes its time
+			q.read = func(*store.Claimed) { time.Sleep(2 * time.Second) }
+		})
 		b.resume(d, j)
+		time.Sleep(5 * time.Second)
+		b.queue.set(func(q *flakyQueue) { q.read = nil })
 		time.Sleep(2 * time.Minute)
 		if sent := b.receiver.of("k"); len(sent) != 1 || !sent[0].SentAt.Equal(b.start.Add(moved-early)) {
 			b.Errorf("sent %+v, want it at %s", sent, moved-early)

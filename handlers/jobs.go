@@ -63,7 +63,7 @@ func (a *api) getJob(c *gin.Context) error {
 		occurrences = occurrences[:limit]
 		view.NextCursor = occurrences[limit-1].ID.String()
 	}
-	view.tellRetrying(occurrences, now)
+	view.tellRetrying(occurrences, now, a.Early)
 	for _, o := range occurrences {
 		view.Occurrences = append(view.Occurrences, occurrenceView(o, now))
 	}

@@ -97,11 +97,12 @@ func (d *definition) tellOutcomes(j *job.Job, pending int, first firstPage, now 
 	}
 }
 
-// tellRetrying adds the latest of a page of pending occurrences whose last attempt has failed.
-func (d *definition) tellRetrying(page []job.Occurrence, now time.Time) {
+// tellRetrying adds the latest of a page of pending occurrences whose last attempt has failed. The next one comes in the
+// early window before the due time.
+func (d *definition) tellRetrying(page []job.Occurrence, now time.Time, early time.Duration) {
 	for i := range slices.Backward(page) {
 		o := &page[i]
-		failed, next := o.Attempt, job.FormatTime(o.DueAt)
+		failed, next := o.Attempt, job.FormatTime(o.DueAt.Add(-early))
 		if o.Held(now) { // the next attempt is under way, and the error is that of the one before
 			failed, next = failed-1, ""
 		}

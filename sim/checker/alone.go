@@ -18,7 +18,7 @@ func (k *keyed) loose(d *Delivery) bool {
 // have taken effect, so that it may have been a dead letter, which was not deleted before that.
 func (k *keyed) failedBefore(id string, o *Op) bool {
 	return slices.ContainsFunc(k.sent, func(d *Delivery) bool {
-		return d.ID == id && !d.Told && d.Begun.Before(k.latest(o)) && !k.endedBy(d, o, Discard)
+		return d.ID == id && k.mayFail(d) && d.Begun.Before(k.latest(o)) && !k.endedBy(d, o, Discard)
 	})
 }
 
@@ -27,7 +27,7 @@ func (k *keyed) failedBefore(id string, o *Op) bool {
 func (k *keyed) twins(d, e *Delivery) bool {
 	failed := func(n int, before time.Time) bool {
 		return slices.ContainsFunc(k.sent, func(f *Delivery) bool {
-			return f.ID == d.ID && f.N == n && !f.Told && f.Begun.Before(before)
+			return f.ID == d.ID && f.N == n && k.mayFail(f) && f.Begun.Before(before)
 		})
 	}
 	return d.ID == e.ID && d.N != e.N && slices.ContainsFunc(k.ops, func(o *Op) bool {

@@ -40,6 +40,7 @@ func TestStandAlone(t *testing.T) {
 		ops    []Op
 		sent   []Delivery
 		dead   []Dead
+		stall  bool // when the instant was sent
 		broken []string
 	}{
 		"it was triggered":                {ops: []Op{far, trigger}, sent: []Delivery{fired}},
@@ -55,6 +56,7 @@ func TestStandAlone(t *testing.T) {
 		"the cancellation found nothing":  {ops: []Op{far, trigger, cancel(30.05, 0)}, broken: []string{"nothing lost"}},
 		"it was cancelled before":         {ops: []Op{far, cancel(29, 1), trigger}, broken: []string{"nothing lost"}},
 		"it was redriven":                 {ops: []Op{put, redrive}, sent: []Delivery{attemptAt(20, 1, false), again}},
+		"its answer came too late":        {ops: []Op{put, redrive}, sent: []Delivery{attemptAt(20, 1, true), again}, stall: true},
 		"the redriven one is lost":        {ops: []Op{put, redrive}, sent: []Delivery{attemptAt(20, 1, false)}, broken: []string{"nothing lost"}},
 		"the redriven one failed again":   {ops: []Op{put, redrive}, sent: []Delivery{attemptAt(20, 1, false)}, dead: []Dead{{DeliveryID: at(20).String(), Instant: at(20)}}},
 		"the redriven one was cancelled":  {ops: []Op{put, redrive, cancel(50.2, 1)}, sent: []Delivery{attemptAt(20, 1, false)}},
@@ -66,6 +68,9 @@ func TestStandAlone(t *testing.T) {
 	} {
 		h := history(one.ops, one.sent...)
 		h.Final.Dead, h.Due = map[string][]Dead{"k": one.dead}, at(300)
+		if one.stall {
+			h.Troubles = []Trouble{{What: "stall", Replica: 1, From: at(20), To: at(35)}}
+		}
 		got := slices.DeleteFunc(broken(h), func(rule string) bool {
 			return !slices.Contains([]string{"nothing fires unasked", "nothing lost", "an end is an end"}, rule)
 		})

@@ -112,9 +112,15 @@ func (k *keyed) mayBeDeletedSince(after time.Time, of func(*Delivery) bool) bool
 	return slices.ContainsFunc(k.ops, func(o *Op) bool {
 		return o.mayDiscard() && k.latest(o).After(after) &&
 			(k.mayBeUnsent() || slices.ContainsFunc(k.sent, func(d *Delivery) bool {
-				return of(d) && k.mayFail(d) && d.Begun.After(after) && d.Begun.Before(k.latest(o))
+				return of(d) && k.mayBury(d) && d.Begun.After(after) && d.Begun.Before(k.latest(o))
 			}))
 	})
+}
+
+// mayBury reports whether an attempt may have left a dead letter: history tells that, or may not know.
+func (k *keyed) mayBury(d *Delivery) bool {
+	outcome := k.outcome(d)
+	return k.mayFail(d) && (outcome == "buried" || outcome == "unknown" || outcome == "" || k.unwritten(d))
 }
 
 // buried reports whether history tells that the last attempt at an instant left a dead letter, which may have been

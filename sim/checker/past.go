@@ -77,7 +77,8 @@ func (k *keyed) firedAnew(at, from time.Time, put *Op) bool {
 	return put.mayFirePast() && put.Schedule.Has(at) && k.latest(put).Add(put.Ahead).After(at) &&
 		k.latest(put).After(from) && (put.Past == "fire" || put.Kind == Create ||
 		slices.ContainsFunc(k.ops, func(c *Op) bool {
-			return c.Kind == Cancel && c.maybe() && c.Invoked.Before(k.latest(put))
+			return c.Kind == Cancel && c.maybe() && c.Invoked.Before(k.latest(put)) &&
+				k.latest(c).After(from.Add(-k.Lease))
 		}))
 }
 

@@ -44,10 +44,11 @@ func TestPastInstants(t *testing.T) {
 	const lost, twice, refused = "nothing lost", "no duplicate without a cause", "only what is allowed is called"
 	const claimer = "one claimer"
 	for name, c := range map[string]struct {
-		ops    []Op
-		sent   []Delivery
-		dead   bool // instant 10
-		broken []string
+		ops     []Op
+		sent    []Delivery
+		dead    bool   // instant 10
+		outcome string // of the first delivery, by history
+		broken  []string
 	}{
 		"a new job fires them":           {ops: []Op{put(1, 20, 201, "", 10)}, sent: []Delivery{sent(1, 10, 20.2)}},
 		"they are lost":                  {ops: []Op{put(1, 20, 201, "", 10)}, broken: []string{lost}},
@@ -56,6 +57,8 @@ func TestPastInstants(t *testing.T) {
 		"it is a dead letter":            {ops: []Op{put(1, 20, 201, "", 10)}, dead: true},
 		"it has only failed":             {ops: []Op{put(1, 20, 201, "", 10)}, sent: []Delivery{failed}, broken: []string{lost}},
 		"its letter may be deleted":      {ops: []Op{put(1, 20, 201, "", 10), told(Discard, 40, 0)}, sent: []Delivery{failed}},
+		"it is to be tried again":        {ops: []Op{put(1, 20, 201, "", 10), told(Discard, 40, 0)}, sent: []Delivery{failed}, outcome: "retried", broken: []string{lost}},
+		"its letter is deleted":          {ops: []Op{put(1, 20, 201, "", 10), told(Discard, 40, 0)}, sent: []Delivery{failed}, outcome: "buried"},
 		"it is too late for it":          {ops: []Op{within(5, put(1, 20, 201, "", 10))}},
 		"a patch that may keep it":       {ops: []Op{put(1, 1, 201, "", 10), patch(put(2, 20, 200, "fire", 10))}, sent: []Delivery{sent(1, 10, 10)}},
 		"an instant to come is not lost": {ops: []Op{put(1, 20, 201, "", 550)}},
@@ -85,6 +88,7 @@ func TestPastInstants(t *testing.T) {
 		"nor by a clock behind":         {ops: []Op{put(1, 1, 201, "", 60), put(2, 59, 200, "fire", 60)}, sent: []Delivery{early, sent(2, 60, 60.2)}, broken: []string{twice}},
 		"by a clock ahead":              {ops: []Op{put(1, 1, 201, "", 60), clock(2, 0, put(2, 59, 200, "fire", 60))}, sent: []Delivery{early, sent(2, 60, 60.2)}},
 		"after a cancellation":          {ops: []Op{put(1, 1, 201, "", 10), told(Cancel, 60, 200), put(2, 70, 201, "", 10)}, sent: []Delivery{sent(1, 10, 10), sent(2, 10, 70.2)}},
+		"after one long before":         {ops: []Op{told(Cancel, 1, 200), put(1, 30, 201, "", 60), put(2, 90, 0, "", 60)}, sent: []Delivery{sent(1, 60, 60), sent(2, 60, 90.2)}, broken: []string{twice}},
 		"without a cancellation":        {ops: []Op{put(1, 1, 201, "", 10), put(2, 70, 201, "", 10)}, sent: []Delivery{sent(1, 10, 10), sent(2, 10, 70.2)}, broken: []string{twice}},
 		"a finished job counts as none": {ops: []Op{put(1, 1, 201, "", 10), create(put(2, 70, 201, "", 10))}, sent: []Delivery{sent(1, 10, 10), sent(2, 10, 70.2)}},
 
@@ -100,6 +104,10 @@ func TestPastInstants(t *testing.T) {
 		h.Rules, h.Due = map[string]Rule{"theirs": {Tenants: []string{""}}}, at(300)
 		if c.dead {
 			h.Final.Dead = map[string][]Dead{"k": {{Instant: at(10)}}}
+		}
+		if c.outcome != "" {
+			d := c.sent[0]
+			h.Final.Recorded = []Recorded{{Key: "k", DeliveryID: d.ID, Attempt: d.Attempt, Outcome: c.outcome, At: d.Begun}}
 		}
 		got := slices.DeleteFunc(broken(h), func(r string) bool { return !slices.Contains([]string{rule, lost, twice, refused, claimer}, r) })
 		if !slices.Equal(got, c.broken) {

@@ -38,8 +38,9 @@ func (k *keyed) plain(d *Delivery, due time.Time) bool {
 		!slices.ContainsFunc(k.Ops, func(o Op) bool {
 			return o.Kind == Settings && o.Tenant == d.Tenant && o.Invoked.Before(d.Begun)
 		}) &&
-		!slices.ContainsFunc(k.sent, func(e *Delivery) bool {
-			return e.Begun.Before(d.Begun) && e.Ended.After(due.Add(-healthy)) &&
+		!slices.ContainsFunc(k.Deliveries, func(e Delivery) bool {
+			same := e.Key == d.Key || e.To != "" && e.To == d.To
+			return same && e.Begun.Before(d.Begun) && e.Ended.After(due.Add(-healthy)) &&
 				(!e.Took || e.Ended.Sub(e.Begun) > 200*time.Millisecond)
 		})
 }

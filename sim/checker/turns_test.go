@@ -37,6 +37,11 @@ func TestTakenOver(t *testing.T) {
 	slow.Ended = at(70.3)
 	other := sent(100, 99)
 	other.ID, other.Key, other.Ended = "o", "o", at(102)
+	elsewhere := func(to string) Delivery {
+		d := failed
+		d.ID, d.Key, d.To = "e", "e", to
+		return d
+	}
 	busy := slices.Repeat([]Delivery{other}, 5)
 	crash := trouble("crash", 1, 90)
 	for name, c := range map[string]struct {
@@ -45,6 +50,7 @@ func TestTakenOver(t *testing.T) {
 		late     float64 // 0 is 1.2 s
 		troubles []Trouble
 		replicas int // 0 are two
+		to       string
 		early    time.Duration
 		spread   time.Duration
 		fine     bool
@@ -82,6 +88,9 @@ func TestTakenOver(t *testing.T) {
 		"its receiver failed":             {troubles: []Trouble{crash}, sent: []Delivery{failed, sent(70, 71)}, fine: true},
 		"its receiver failed long before": {troubles: []Trouble{crash}, sent: []Delivery{longAgo}},
 		"its receiver was slow":           {troubles: []Trouble{crash}, sent: []Delivery{slow}, fine: true},
+		"it failed for another job":       {troubles: []Trouble{crash}, sent: []Delivery{elsewhere("r")}, to: "r", fine: true},
+		"another receiver failed":         {troubles: []Trouble{crash}, sent: []Delivery{elsewhere("s")}, to: "r"},
+		"one without a name failed":       {troubles: []Trouble{crash}, sent: []Delivery{elsewhere("")}},
 		"it was well":                     {troubles: []Trouble{crash}, sent: []Delivery{sent(70, 70)}},
 		"replicas are busy":               {troubles: []Trouble{crash}, sent: busy, fine: true},
 		"they have some to do":            {troubles: []Trouble{crash}, sent: busy[:4]},
@@ -94,7 +103,9 @@ func TestTakenOver(t *testing.T) {
 		}
 		put := put
 		put.Schedule.Spread = c.spread
-		h := history(append([]Op{put}, c.ops...), slices.Concat(c.sent, []Delivery{sent(100, 100+late)})...)
+		last := sent(100, 100+late)
+		last.To = c.to
+		h := history(append([]Op{put}, c.ops...), append(slices.Clone(c.sent), last)...)
 		h.Troubles, h.TakesOver, h.Counted, h.Replicas = c.troubles, time.Second, 5*time.Second, max(2, c.replicas)
 		h.Early = c.early
 		if got := slices.Contains(broken(h), rule); got == c.fine {

@@ -232,7 +232,7 @@ func (s *Store) putBack(ctx context.Context, p store.ClaimParams, shard int, asi
 			dueAt = store.PutBackUnexpanded(p)
 		default:
 			if dueAt, drop = store.PutBack(o.Revision, p); err != nil {
-				dueAt = p.Now.Add(time.Hour) // its line is damaged; it is kept for an operator to examine
+				dueAt = p.Due().Add(time.Hour) // its line is damaged; it is kept for an operator to examine
 			}
 		}
 		if drop {
