@@ -229,7 +229,7 @@ func (k *keyed) oneClaimer() {
 		for _, e := range k.sent[i+1:] {
 			from := d.Begun.Add(-k.Lease)
 			anew := (d.N != e.N || k.putBetween(e.N, from, e.Begun)) &&
-				(k.cancelledBetween(from, e.Begun) || k.anew(d, e, k.replacedBefore))
+				(k.cancelledBetween(from, e.Begun) || k.anew(d, e, k.replacedBefore) || k.anew(d, e, k.firedBeside))
 			if e.ID == d.ID && e.Begun.Before(d.Ended) && !anew && !k.twins(d, e) {
 				k.report("one claimer", e.Begun, "replica %d sent instant %s while replica %d was sending it, since %s",
 					e.Replica, k.clock(e.Instant), d.Replica, k.clock(d.Begun))

@@ -85,6 +85,15 @@ func (k *keyed) firedAnew(at, from time.Time, put *Op) bool {
 // firedAgain reports whether a put may have made the instant of a delivery fire once more, since it had passed.
 func (k *keyed) firedAgain(d *Delivery, put *Op) bool { return k.firedAnew(d.Instant, d.Begun, put) }
 
+// firedBeside reports whether a put may have made the instant of a delivery fire once more while that was under way: a
+// job without the instant came between both.
+func (k *keyed) firedBeside(d *Delivery, put *Op) bool {
+	return k.firedAgain(d, put) && slices.ContainsFunc(k.ops, func(o *Op) bool {
+		return o != put && o.puts() && o.maybe() && !o.Schedule.Has(d.Instant) && o.Invoked.Before(k.latest(put)) &&
+			k.latest(o).After(d.Begun.Add(-k.CallbackTimeout))
+	})
+}
+
 // pastLost: each instant that had passed when a put was acknowledged that fires it was taken since, or recorded as
 // taken, or ended as any other instant may.
 func (k *keyed) pastLost(o *Op) (lost []time.Time) {
