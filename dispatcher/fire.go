@@ -105,9 +105,9 @@ type attempt struct {
 	span trace.Span // nil if there are no traces
 }
 
-// unfired is the reason for releasing a claim without an attempt, and the pause until the next claim, or its due time if
-// that is not zero. Unless the pause is exact, up to half of it is added at random, so that a backlog does not return at
-// once.
+// unfired is the reason for releasing a claim without an attempt, and the pause until the next claim, or its due time
+// if that is not zero. Unless the pause is exact, up to half of it is added at random, so that a backlog does not come
+// back at once.
 type unfired struct {
 	error
 	after time.Duration

@@ -97,8 +97,8 @@ func (d *definition) tellOutcomes(j *job.Job, pending int, first firstPage, now 
 	}
 }
 
-// tellRetrying adds the latest of a page of pending occurrences whose last attempt has failed. The next one comes before
-// the due time, by the early window.
+// tellRetrying adds the latest of a page of pending occurrences whose last attempt has failed. The next one comes
+// before the due time, by the early window.
 func (d *definition) tellRetrying(page []job.Occurrence, now time.Time, early time.Duration) {
 	for i := range slices.Backward(page) {
 		o := &page[i]
